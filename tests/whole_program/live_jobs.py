@@ -37,13 +37,15 @@ def end_of(process: subprocess.Popen, readers: list[threading.Thread], timeout: 
 class Job:
     """A running ddprun, of which the workers' pids are known. Ends with everything it started."""
 
-    def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *, recovery="live", standbys=0, env=None, **changes):
+    def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *, recovery="live", standbys=0, env=None, flags=(),
+                 config=None, **changes):
+        """`config` is used as it is; without it, `changes` are those of a small one."""
         folder.mkdir(exist_ok=True)
         self.run_dir = folder / "run"
-        self.config = jobs.config(dataset, **{"epochs": EPOCHS, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
-        config = jobs.write_config(folder / "train.json", self.config)
+        self.config = config or jobs.config(dataset, **{"epochs": EPOCHS, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
+        file = jobs.write_config(folder / "train.json", self.config)
         command = [ddprun, "--json", "--recovery", recovery, "--nproc-per-node", workers, "--max-restarts", 100000, "--run-dir", self.run_dir,
-                   *(["--standby", standbys] if standbys else []), config]
+                   *(["--standby", standbys] if standbys else []), *flags, file]
         self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events, self.pids, self.step, self.coming_up = [], {}, -1, True

@@ -123,6 +123,21 @@ def test_a_rank_of_a_train_json_with_a_quota(training, straggler_job):
     assert said is not None and said["kind"] == "processor", training.of("straggler")
 
 
+def test_a_rank_of_a_loop_of_ones_own_that_is_stopped_now_and_then(ddprun_bin, tmp_path, straggler_job):
+    loop = ddprun_bin.parent.parent / "tests" / "own_worker" / "own_loop"
+    job = straggler_job.Job([ddprun_bin, "--standalone", "--json", "--nproc-per-node", "2", "--log-dir", "logs", loop, "1000000000"], tmp_path,
+                            jobs.clean_environment(XDG_RUNTIME_DIR=str(tmp_path)))
+    try:
+        assert job.wait_for_step(60, 60), job.events
+        with straggler_job.pulses(job.pid(1)):
+            said = job.wait("straggler", 40, rank=1, ended=False)
+        assert said is not None and said["kind"] == "processor", job.of("straggler")
+        status = json.loads(jobs.run([ddprun_bin, "status", "--json"], XDG_RUNTIME_DIR=str(tmp_path)).stdout)
+        assert all(worker["own_s"] > 0 and worker["waiting_s"] >= 0 for worker in status["workers"]), status
+    finally:
+        assert job.end() == 85
+
+
 # ---- several nodes ----
 
 

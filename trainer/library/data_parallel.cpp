@@ -2,6 +2,7 @@
 #include <torch/nn/module.h>
 #include <ddprun/data_parallel.hpp>
 
+#include <chrono>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -9,6 +10,7 @@
 #include "trainer/library/group_impl.hpp"
 #include "trainer/library/state_impl.hpp"
 #include "trainer/loop/loss.hpp"
+#include "trainer/loop/step_pace.hpp"
 #include "trainer/parallel/data_parallel.hpp"
 
 namespace ddprun {
@@ -27,7 +29,8 @@ struct DataParallel::Impl {
   trainer::TrainingState alone;      // where nobody else has one
   trainer::TrainingState& training;  // of the Job's loop, or the one above
   trainer::DataParallel parallel;
-  trainer::JobPlace* place = nullptr;  // of the Job's loop
+  Group::Impl* inside = nullptr;  // of the Job's loop
+  std::chrono::nanoseconds waited{};
 
   Impl(trainer::TrainingState& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options,
        trainer::DataParallel::State from)
@@ -41,7 +44,9 @@ struct DataParallel::Impl {
 DataParallel::DataParallel(State& state, const Group& group, const DataParallelOptions& options)
     : impl_(
           std::make_unique<Impl>(state.impl().training, group.process_group(), options, trainer::DataParallel::State::kEqual)) {
-  impl_->place = &group.impl().place;
+  Group::Impl& inside = group.impl();
+  impl_->inside = &inside;
+  inside.pace.begin(group.world() > 1 && inside.device.is_cpu() ? inside.place.agent() : nullptr);
 }
 
 // The module is the caller's: it is only looked at.
@@ -63,7 +68,11 @@ at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, doubl
   const bool sync = sum == Sum::kNow;
   // Before the first pass of a step: what this one changes beside gradients can then be undone.
   if (impl.training.stage == trainer::TrainingState::Stage::kBetweenSteps) trainer::begin_step(impl.training);
-  if (impl.place) impl.place->status().at(channel::Stage::kForward);
+  trainer::JobPlace* const place = impl.inside ? &impl.inside->place : nullptr;
+  if (place) place->status().at(channel::Stage::kForward);
+  if (impl.inside && impl.inside->asked_for_samples) {
+    impl.inside->pace.loaded(trainer::StepPace::Clock::now() - *std::exchange(impl.inside->asked_for_samples, std::nullopt));
+  }
   impl.parallel.before_forward(sync);
   const at::Tensor mean = loss();
   if (!mean.defined() || mean.dim() != 0 || !mean.requires_grad()) {
@@ -73,20 +82,23 @@ at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, doubl
                           : std::string("no tensor")));
   }
   impl.parallel.before_backward(mean, sync);
-  if (impl.place) impl.place->status().at(channel::Stage::kBackward);
+  if (place) place->status().at(channel::Stage::kBackward);
   trainer::weighted(mean, weight).backward();
   impl.parallel.after_backward(sync);
   if (!sync) return mean.detach();
-  if (impl.place) {
-    impl.place->peers().arrive();
-    impl.place->status().at(channel::Stage::kOptimizer);
+  const auto waited = impl.parallel.take_waited();
+  impl.waited += waited;
+  if (place) {
+    impl.inside->pace.waited(waited);
+    place->peers().arrive();
+    place->status().at(channel::Stage::kOptimizer);
   }
   if (impl.training.bucket_order.empty()) impl.training.bucket_order = impl.parallel.bucket_order();
   return mean.detach();
 }
 
 std::chrono::nanoseconds DataParallel::take_waited() {
-  return impl_->parallel.take_waited();
+  return std::exchange(impl_->waited, {});
 }
 
 }  // namespace ddprun

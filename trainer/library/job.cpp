@@ -222,7 +222,8 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
                            progress.tell(training.step, total);
                            if (writes) saves->save_if_due(training);
                          },
-                     .figure = [&](const std::string& name, double value) { progress.figure(name, value); }};
+                     .figure = [&](const std::string& name, double value) { progress.figure(name, value); },
+                     .reached = training.step};
   Group group(inside);
   train(group);
   if (saves) save_last(training, writes ? saves : nullptr);
@@ -301,10 +302,12 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& Group::process_group() const {
 bool Group::next_step(std::int64_t total) {
   const std::int64_t finished = impl_.training.step;
   impl_.place.status().reach(finished, 0);
+  if (finished > impl_.reached) impl_.pace.done(impl_.reached = finished);
   impl_.finished(total);
   if (finished >= total) return false;
   impl_.place.peers().go_on();
   impl_.stopped = impl_.place.gate().may_start(finished) == trainer::StopGate::Verdict::kStop;
+  impl_.asked_for_samples = trainer::StepPace::Clock::now();
   return !impl_.stopped;
 }
 
@@ -319,7 +322,7 @@ void Group::figure(const std::string& name, double value) {
 }
 
 void Group::sum(std::span<double> values) const {
-  impl_.place.peers().sum(values);
+  impl_.pace.waiting([&] { impl_.place.peers().sum(values); });
 }
 
 }  // namespace ddprun

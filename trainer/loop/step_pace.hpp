@@ -1,5 +1,5 @@
 // How long each step takes on this rank, and how much of it is spent waiting for others: told to the agent, which compares the
-// ranks. train.cpp measures with it. The training thread only.
+// ranks. train.cpp measures with it, and a loop of somebody's own (trainer/library). The training thread only.
 #pragma once
 
 #include <algorithm>
@@ -33,17 +33,20 @@ class StepPace {
     const Timed timed(loaded_);
     return work();
   }
+  // Likewise, of what was measured elsewhere.
+  void waited(std::chrono::nanoseconds time) { waited_ += time; }
+  void loaded(std::chrono::nanoseconds time) { loaded_ += time; }
   // All ranks did something that belongs to no step.
   void stood_still(std::chrono::nanoseconds pause) { paused_ += pause; }
 
-  // A step is finished. `waited`: what waiting() has not seen.
-  void done(std::int64_t step, std::chrono::nanoseconds waited) {
+  // A step is finished.
+  void done(std::int64_t step) {
     if (agent_ == nullptr) return;
     const Clock::time_point now = Clock::now();
     const auto us = [](std::chrono::nanoseconds time) {
       return std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(time).count());
     };
-    waited += std::exchange(waited_, {});
+    const auto waited = std::exchange(waited_, {});
     const auto loaded = std::exchange(loaded_, {});
     const auto paused = std::exchange(paused_, {});
     const auto began = std::exchange(since_, now);

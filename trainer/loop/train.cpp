@@ -306,7 +306,8 @@ Outcome train(TrainingState& state, Workspace& work) {
       return Outcome::kPreempted;
     }
     train_step(state, work);
-    work.pace.done(state.step, work.parallel->take_waited());
+    work.pace.waited(work.parallel->take_waited());
+    work.pace.done(state.step);
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);

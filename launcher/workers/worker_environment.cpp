@@ -90,14 +90,16 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
-  if (settings.channel == ChannelUse::kOffered && !settings.snapshots.empty())
-    ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots);
+  const bool snapshots = settings.channel == ChannelUse::kOffered && !settings.snapshots.empty();
+  if (snapshots) ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots);
   if (settings.channel != ChannelUse::kNone) ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
-  if (train) {
-    if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
+  if (train || snapshots) {  // a script's ranks lend their snapshots to other nodes
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);
+  }
+  if (train) {
+    if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
     // ddptrain finds its LibTorch there if it is not where it was at build time.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");

@@ -338,6 +338,10 @@ def _open():
 
 _channel = _open()
 _memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's, for snapshots
+_node = _number("GROUP_RANK", 0)
+# Of a job on many machines: which round of it this is, from 0 on, where other nodes reach this one, and LOW-HIGH or "".
+_round = _number("DDPRUN_GENERATION", 0)
+_address, _ports = os.environ.get("DDPRUN_NODE_ADDRESS", ""), os.environ.get("DDPRUN_PORT_RANGE", "")
 _snapshots = None
 _watching = None  # since watch()
 
@@ -489,32 +493,21 @@ def restore(like=None):
     first round. Call it on every rank, after torch was seeded: the random state becomes that of the snapshot.
 
     like: what the script would pass to snapshot() now. A snapshot in which a tensor of it has another shape is refused, with a line."""
-    snapshots = _opened_snapshots() if restart > 0 else None
-    return None if snapshots is None else snapshots.restore(like, _agree)
+    global _agreements
+    if _channel is None or (restart == 0 and _round == 0):
+        return None
+    from ddprun import _lending, _snapshot
+    snapshots = _opened_snapshots()
+    _agreements += 1
+    talk = _lending.Talk(_channel.ask_store, "ddprun/restore/%d/%d/" % (restart, _agreements), rank, world_size)
+
+    def agree(offer):
+        return _lending.agree(talk, {**offer, "at": _node}, _snapshot.decide, snapshots, (_address, _ports), _say)
+
+    if snapshots is None:  # the others have to know
+        agree(_snapshot.NOTHING)
+        return None
+    return snapshots.restore(like, agree)
 
 
 _agreements = 0
-
-
-def _agree(offer):
-    """What all ranks restore: rank 0 hears what each has, and decides."""
-    global _agreements
-    from ddprun import _snapshot
-    if world_size == 1:
-        return _snapshot.decide([offer])
-    _agreements += 1
-    key = "ddprun/restore/%d/%d/" % (restart, _agreements)
-    nothing = {"step": None, "why": "the agent is gone"}
-    if rank > 0:
-        _channel.ask_store("set", key + str(rank), json.dumps(offer).encode())
-        decision = _channel.ask_store("get", key + "all")
-        return json.loads(decision.decode()) if decision else nothing
-    offers = [offer]
-    for other in range(1, world_size):
-        answer = _channel.ask_store("get", key + str(other))
-        if not answer:
-            return nothing
-        offers.append(json.loads(answer.decode()))
-    decision = _snapshot.decide(offers)
-    _channel.ask_store("set", key + "all", json.dumps(decision).encode())
-    return decision

@@ -11,6 +11,7 @@ generation. A SIGKILL leaves the file as it is, and the next worker reads it. A 
 So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. Tensors are copied by their bytes; torch is
 the script's, and this file is read without it. docs/python-scripts.md is the user's page."""
 
+import contextlib
 import io
 import mmap
 import os
@@ -18,6 +19,7 @@ import pickle
 import random
 import struct
 import sys
+import time
 import zlib
 
 _MAGIC = b"ddprun\x00\x01"
@@ -102,6 +104,25 @@ class _Unpickler(pickle.Unpickler):
         return self._tensor(number)
 
 
+def _header_in(raw):
+    magic, sequence, step, rank, world, replicated, kind, buffers, structure, total, check = _HEADER.unpack(raw)
+    if magic != _MAGIC or sequence == 0 or check != zlib.crc32(raw[:-8]):
+        return None
+    return {"sequence": sequence, "step": step, "rank": rank, "world": world, "replicated": bool(replicated), "kind": kind,
+            "buffers": buffers, "structure": structure, "sum": total}
+
+
+def _size_of(header):
+    return _PAGE + header["buffers"] + header["structure"]
+
+
+def _header_of(header):
+    """The bytes of it."""
+    raw = _HEADER.pack(_MAGIC, header["sequence"], header["step"], header["rank"], header["world"], int(header["replicated"]), header["kind"],
+                       header["buffers"], header["structure"], header["sum"], 0)
+    return raw[:-8] + struct.pack("<I4x", zlib.crc32(raw[:-8]))
+
+
 class _Generation:
     """One worker's copy of one step."""
 
@@ -120,12 +141,7 @@ class _Generation:
 
     def header(self):
         """The header, or None where there is no snapshot."""
-        raw = bytes(self._mapped(_PAGE)[:_HEADER.size])
-        magic, sequence, step, rank, world, replicated, kind, buffers, structure, total, check = _HEADER.unpack(raw)
-        if magic != _MAGIC or sequence == 0 or check != zlib.crc32(raw[:-8]):
-            return None
-        return {"sequence": sequence, "step": step, "rank": rank, "world": world, "replicated": bool(replicated), "kind": kind,
-                "buffers": buffers, "structure": structure, "sum": total}
+        return _header_in(bytes(self._mapped(_PAGE)[:_HEADER.size]))
 
     def clear(self):
         self._mapped(_PAGE)[:_PAGE] = bytes(_PAGE)
@@ -135,10 +151,7 @@ class _Generation:
         begin = _PAGE + table.bytes
         ends = begin + sum(_aligned(len(array)) for array in arrays)
         size = ends + len(structure)
-        self.clear()
-        if self.allocated() < size:
-            os.posix_fallocate(self._file, self._begin, size)
-        memory = self._mapped(size)
+        memory = self._opened(size)
         torch = _torch()
         if table.sources:
             whole = torch.frombuffer(memory, dtype=torch.uint8, count=size)
@@ -152,9 +165,27 @@ class _Generation:
             at += _aligned(len(array))
         memory[ends:size] = structure
         kind = _WORDS if table.sources else _CRC
-        header = (_MAGIC, *header, kind, ends - _PAGE, len(structure), self._sum(kind, ends - _PAGE, len(structure)))
-        raw = _HEADER.pack(*header, 0)
-        memory[:_HEADER.size] = raw[:-8] + struct.pack("<I4x", zlib.crc32(raw[:-8]))
+        total = self._sum(kind, ends - _PAGE, len(structure))
+        memory[:_HEADER.size] = _header_of({**header, "kind": kind, "buffers": ends - _PAGE, "structure": len(structure), "sum": total})
+
+    def _opened(self, size):
+        """Memory of that size, for a snapshot that is not there yet."""
+        self.clear()
+        if self.allocated() < size:
+            os.posix_fallocate(self._file, self._begin, size)
+        return self._mapped(size)
+
+    def lent(self, header):
+        """(header, everything else), as bytes that are not copied."""
+        return _header_of(header), memoryview(self._mapped(_size_of(header)))[_PAGE:_size_of(header)]
+
+    def borrow(self, header, fill):
+        """A snapshot of another node: fill(bytes) brings everything but the header. It is there when it is whole."""
+        memory = self._opened(_size_of(header))
+        fill(memoryview(memory)[_PAGE:_size_of(header)])
+        if not self.is_whole(header):
+            raise ValueError("its checksum is wrong")
+        memory[:_HEADER.size] = _header_of(header)
 
     def _sum(self, kind, buffers, structure):
         memory = self._mapped(_PAGE + buffers + structure)
@@ -330,6 +361,7 @@ class Snapshots:
         self._off = False
         self._first = True
         self._restored = None  # the step that restore() gave back
+        self._like = None
 
     def _of(self, local_rank):
         return [_Generation(self._file, local_rank, number) for number in (0, 1)]
@@ -360,17 +392,21 @@ class Snapshots:
             return False
         if self._first:
             self._forget_what_is_not_ours()
-        headers = [one.header() for one in self._own]
-        # The older generation, or one that holds nothing.
-        oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
-        newest = max((one["sequence"] for one in headers if one), default=0)
+        headers, oldest, newest = self._next_place()
         step = self._next_step(headers) if step is None else step
-        self._own[oldest].write((newest + 1, step, self._rank, self._world_size, int(replicated)), table, pickler.buffers, structure)
+        header = {"sequence": newest + 1, "step": step, "rank": self._rank, "world": self._world_size, "replicated": replicated}
+        self._own[oldest].write(header, table, pickler.buffers, structure)
         if self._first:
             self._first = False
             if self._rank == 0:
                 self._say("snapshots take 2 x %s of memory for each worker" % _in_words(size), with_rank=False)
         return True
+
+    def _next_place(self):
+        """The headers, which generation is the older one or holds nothing, and the newest sequence number."""
+        headers = [one.header() for one in self._own]
+        oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
+        return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
         """Where the script tells no step: the number of the snapshot."""
@@ -390,33 +426,65 @@ class Snapshots:
         return False
 
     def _forget_what_is_not_ours(self):
-        """What an earlier worker left behind the step that this one went on from, or all of it where it began anew."""
+        """What an earlier worker left behind the step that this one went on from, or all of it where it began anew. A copy that serves
+        all ranks stays."""
         for one in self._own:
             header = one.header()
-            if header and (self._restored is None or header["rank"] != self._rank or header["step"] > self._restored):
+            if header and (self._restored is None or header["step"] > self._restored or not (header["replicated"] or header["rank"] == self._rank)):
                 one.clear()
 
     # ---- restore() ----
 
     def restore(self, like, agree):
-        """agree(offer) -> decision: what all ranks have, told to rank 0, which decides."""
-        offer = self._offer(like)
-        decision = agree(offer)
+        """agree(offer) -> decision: what all ranks have, told to rank 0, which decides (_lending.agree)."""
+        self._like = like
+        decision = agree(self._offer())
         if decision.get("step") is None:
             if decision.get("why") and self._rank == 0:
                 self._say(decision["why"], with_rank=False)
             return None
         step = decision["step"]
         own = [(one, header) for one, header in self._valid(self._own) if header["step"] == step and header["rank"] == self._rank]
-        chosen = own or [(one, header) for one, header in self._valid(self._own + self._others()) if header["step"] == step and header["replicated"]]
+        chosen = own or self._of_all_ranks(step)
         one, header = chosen[0]
         state, random_state = one.read(header)
         if own:
             _set_random_state(random_state)
-            self._restored = step
         else:
             self._say("the state of step %d is another rank's copy; the random state is not restored" % step)
+        self._restored = step
         return state
+
+    def _of_all_ranks(self, step):
+        """Copies on this node that may serve any rank."""
+        return [(one, header) for one, header in self._valid(self._own + self._others()) if header["step"] == step and header["replicated"]]
+
+    # ---- from one node to another (_lending) ----
+
+    def copy_to_lend(self, step):
+        """(header, everything else) of a copy on this node. It stays as it is while all ranks are in restore()."""
+        one, header = self._of_all_ranks(step)[0]
+        return one.lent(header)
+
+    def borrow(self, step, rank, host, connect):
+        """Takes the place of this rank's older generation. connect() is the connection to who has it. Raises OSError or ValueError."""
+        began = time.monotonic()
+        with contextlib.closing(connect()) as lender:
+            header = _header_in(lender.header(_HEADER.size))
+            if header is None or header["step"] != step or not header["replicated"] or _size_of(header) > _APART:
+                raise ValueError("what it sent is no snapshot of that step")
+            _, oldest, newest = self._next_place()
+            one, size = self._own[oldest], _size_of(header)
+            left = room()
+            if size - one.allocated() > left:
+                raise ValueError("its %s do not fit into the %s of memory that are left" % (_in_words(size), _in_words(max(0, left))))
+            header["sequence"] = newest + 1
+            one.borrow(header, lender.fill)
+        refusal = self._refusal(one, header)
+        if refusal:
+            one.clear()
+            raise ValueError(refusal)
+        self._say("the snapshot of step %d came from rank %d at %s: %s in %.1f s" % (step, rank, host, _in_words(size), time.monotonic() - began))
 
     def _others(self):
         return [one for local in range(self._workers) if local != self._local_rank for one in self._of(local)]
@@ -429,32 +497,38 @@ class Snapshots:
                 found.append((one, header))
         return found
 
-    def _offer(self, like):
+    def _offer(self):
         """What this rank could go on from: own steps, and those that any worker of its node has."""
         own, node, why = [], [], ""
         for generations, steps in ((self._own, own), (self._own + self._others(), node)):
             for one, header in self._valid(generations):
                 if steps is own and header["rank"] != self._rank or steps is node and not header["replicated"]:
                     continue
-                if header["world"] != self._world_size and not header["replicated"]:
-                    why = why or "the snapshot of step %d is of %d ranks, and there are %d now: it is not restored" % (
-                        header["step"], header["world"], self._world_size)
-                    continue
-                try:
-                    difference = _difference(one.shapes(header), like)
-                except Exception as reason:  # whatever unpickling somebody else's classes may raise
-                    why = "the snapshot of step %d cannot be read: %s: %s; it is not restored" % (header["step"], type(reason).__name__, reason)
-                    continue
-                if difference:
-                    why = "the snapshot of step %d has another shape: %s; it is not restored" % (header["step"], difference)
-                    continue
-                steps.append(header["step"])
-        return {"own": sorted(own), "node": sorted(node), "why": why}
+                refusal = self._refusal(one, header)
+                if refusal:
+                    why = why or refusal
+                else:
+                    steps.append(header["step"])
+        return {"own": sorted(own), "node": sorted(node), "why": why, "able": True}
+
+    def _refusal(self, one, header):
+        """Why this rank cannot go on from it; "": it can."""
+        step = header["step"]
+        if header["world"] != self._world_size and not header["replicated"]:
+            return "the snapshot of step %d is of %d ranks, and there are %d now: it is not restored" % (step, header["world"], self._world_size)
+        try:
+            difference = _difference(one.shapes(header), self._like)
+        except Exception as reason:  # whatever unpickling somebody else's classes may raise
+            return "the snapshot of step %d cannot be read: %s: %s; it is not restored" % (step, type(reason).__name__, reason)
+        return "the snapshot of step %d has another shape: %s; it is not restored" % (step, difference) if difference else ""
+
+
+NOTHING = {"own": [], "node": [], "why": "", "able": False}  # the offer of a rank without memory for snapshots
 
 
 def decide(offers):
-    """The step from which all ranks go on: the newest of which each has its own copy, else the newest that each finds on its node. Pure;
-    rank 0 calls it with all ranks' offers."""
+    """The step from which all ranks go on: the newest of which each has its own copy, else the newest that each finds on its node, else
+    one that nodes without a copy borrow. Pure; rank 0 calls it with all ranks' offers. "at" is a rank's node."""
     for kind in ("own", "node"):
         common = set(offers[0][kind]).intersection(*(offer[kind] for offer in offers[1:]))
         if common:
@@ -462,8 +536,32 @@ def decide(offers):
     why = next((offer["why"] for offer in offers if offer["why"]), "")
     without = [rank for rank, offer in enumerate(offers) if not offer["own"] and not offer["node"]]
     if not why and len(without) < len(offers):
+        borrowed = _borrowed(offers)
+        if borrowed:
+            return borrowed
         why = ("rank %d has no snapshot, so that none is restored" % without[0]) if without else "no two ranks have a snapshot of one step: none is restored"
     return {"step": None, "why": why}
+
+
+def _borrowed(offers):
+    """Which ranks lend a step, one for each node that has it, and which borrow it, one for each that lacks it. None: it cannot be."""
+    if not all("at" in offer for offer in offers):
+        return None
+    ranks, has = {}, {}
+    for rank, offer in enumerate(offers):
+        at = offer["at"]
+        ranks.setdefault(at, []).append(rank)
+        has[at] = has.get(at, set(offer["node"])).intersection(offer["node"])
+    newest = max((step for steps in has.values() for step in steps), default=None)
+    if newest is None:
+        return None
+    # A node that was one step behind has the one before the newest. One that was away for long has neither.
+    steps = set().union(*(steps for steps in has.values() if newest in steps))
+    step = max(steps, key=lambda step: (sum(step in steps for steps in has.values()), step))
+    borrow = [ranks[at][0] for at in ranks if step not in has[at]]
+    if not all(offers[rank].get("able") for rank in borrow):
+        return None
+    return {"step": step, "lend": [ranks[at][0] for at in ranks if step in has[at]], "borrow": borrow}
 
 
 def _in_words(size):

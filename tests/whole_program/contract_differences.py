@@ -60,6 +60,8 @@ DIFFERENCES = [
                "defaults", since="2.15"),
     Difference("workers/.*/environment/DDPRUN_CHANNEL", "<nothing>", "fd:3", "a script may say how far it is (import ddprun)"),
     Difference("workers/.*/environment/DDPRUN_SNAPSHOTS", "<nothing>", r"/proc/\d+/fd/\d+", "a script may keep snapshots (import ddprun)"),
+    Difference(r"workers/.*/environment/DDPRUN_(GENERATION|NODE_ADDRESS)", "<nothing>", ".*", "a node without a snapshot gets another one's",
+               nodes=True),
     Difference(r"workers/.*/environment/DDPRUN_(RESTART_CAUSE|OOM_COUNT)", "<nothing>", ".*", "a script is told why it was started anew"),
     Difference("exit", "1", "0", "completion needs no package", "print.completion of a shell", since="2.15"),
     Difference("exit|workers/.*", "1|<nothing>", ".*", "names a Python class, which has no effect", "logs.specs"),

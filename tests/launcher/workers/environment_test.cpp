@@ -83,6 +83,24 @@ TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
 }
 
+// Ranks of a script lend their snapshots to other nodes.
+TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
+  WorkerSettings settings = settings_of_rank(0, 2);
+  settings.snapshots = "/proc/7/fd/9";
+  settings.channel = ChannelUse::kOffered;
+  settings.generation = 3;
+  settings.node_address = "10.0.0.7";
+  settings.port_range = "29400-29499";
+  const std::vector<std::string> inherited{"DDPRUN_GENERATION=9", "DDPRUN_NODE_ADDRESS=10.0.0.9", "DDPRUN_PORT_RANGE=1-2"};
+  const auto environment = as_map(worker_environment(inherited, settings));
+  EXPECT_EQ(environment.at("DDPRUN_GENERATION"), "3");
+  EXPECT_EQ(environment.at("DDPRUN_NODE_ADDRESS"), "10.0.0.7");
+  EXPECT_EQ(environment.at("DDPRUN_PORT_RANGE"), "29400-29499");
+  settings.snapshots.clear();
+  for (const char* name : {"DDPRUN_GENERATION", "DDPRUN_NODE_ADDRESS", "DDPRUN_PORT_RANGE"})
+    EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains(name)) << name;
+}
+
 TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
   const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));

@@ -1,0 +1,485 @@
+"""ddprun.restore() where a node has no copy: it gets the snapshot of another node, and the job continues from its last step. Nobody else gets one."""
+
+import hashlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+import threading
+
+import jobs
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+from ddprun import _lending, _snapshot  # noqa: E402
+
+PROGRAMS = ROOT / "tests/whole_program/reference/programs"
+ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+# ---- who lends to whom ----
+
+
+def offer(at: int, own=(), node=None, why: str = "", able: bool = True) -> dict:
+    return {"own": list(own), "node": list(own if node is None else node), "why": why, "able": able, "at": at}
+
+
+def test_a_node_without_a_copy_borrows_the_newest_that_most_have():
+    decide = _snapshot.decide
+    assert decide([offer(0, [9, 10]), offer(1)]) == {"step": 10, "lend": [0], "borrow": [1]}
+    # One rank a node lends or borrows.
+    assert decide([offer(0, [9, 10])] * 2 + [offer(1)] * 2 + [offer(2, [9, 10])] * 2) == {"step": 10, "lend": [0, 4], "borrow": [2]}
+    # A node that is one step behind keeps its own, and a node that was away for long does not.
+    assert decide([offer(0, [9, 10]), offer(1, [10, 11]), offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
+    assert decide([offer(0, [9, 10]), offer(1, [4, 5]), offer(2, [4, 5])]) == {"step": 10, "lend": [0], "borrow": [1, 2]}
+    # Nothing is borrowed where all have a copy, own or not.
+    assert decide([offer(0, [9, 10]), offer(0, [], [9, 10])]) == {"step": 10}
+
+
+def test_what_cannot_be_borrowed():
+    decide = _snapshot.decide
+    none = {"step": None, "why": "rank 1 has no snapshot, so that none is restored"}
+    assert decide([offer(0, [9], node=[]), offer(1)]) == none  # the ranks' states differ
+    assert decide([offer(0, [9]), offer(1, able=False)]) == none  # no memory there
+    refused = "the snapshot of step 5 has another shape: it has no x; it is not restored"
+    assert decide([offer(0, [9]), offer(1, why=refused)]) == {"step": None, "why": refused}
+    assert decide([offer(0), offer(1)]) == {"step": None, "why": ""}
+
+
+# ---- from one to the other ----
+
+SECRET = bytes(range(32))
+
+
+class Two:
+    """The memories of two nodes. The first one has a snapshot, which it lends."""
+
+    def __init__(self):
+        self.said = []
+        self.files = []
+        self.rich, self.poor = (self.memory(rank) for rank in (0, 1))
+        assert self.rich.take({"data": bytes(range(256)) * 20000}, 7, True)
+        self.lenders = []
+
+    def memory(self, rank: int) -> _snapshot.Snapshots:
+        file = os.memfd_create("test")
+        self.files.append(file)
+        os.ftruncate(file, 1 << 41)
+        return _snapshot.Snapshots(f"/proc/self/fd/{file}", rank, 2, 0, 1, lambda text, with_rank=True: self.said.append(text))
+
+    def lend(self, ports: str = "", receivers=(1,)) -> _lending.Lender:
+        self.lenders.append(_lending.Lender(self.rich.copy_to_lend(7), SECRET, list(receivers), "127.0.0.1", ports, self.said.append))
+        return self.lenders[-1]
+
+    def borrow(self, port: int, secret: bytes = SECRET, like=None) -> None:
+        self.poor._like = like
+        self.poor.borrow(7, 0, "127.0.0.1", lambda: _lending._Receiver(1, "127.0.0.1", port, secret))
+
+    def kept(self) -> list[int]:
+        self.poor._like = None
+        return self.poor._offer()["node"]
+
+
+@pytest.fixture
+def two():
+    two = Two()
+    yield two
+    for lender in two.lenders:
+        lender.close()
+    for file in two.files:
+        os.close(file)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What still comes. A reset is an end as well: who ends it has not read everything."""
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:
+        return b""
+
+
+def test_the_copy_is_the_same(two):
+    two.borrow(two.lend().port)
+    assert two.kept() == [7]
+    (mine, header), = two.poor._of_all_ranks(7)
+    assert mine.read(header)[0] == {"data": bytes(range(256)) * 20000} and header["rank"] == 0
+    assert re.fullmatch(r"the snapshot of step 7 came from rank 0 at 127\.0\.0\.1: 4\.89 MiB in \d+\.\d s", two.said[-1])
+
+
+def test_who_does_not_know_the_secret_gets_nothing(two):
+    lender = two.lend()
+    with pytest.raises(ConnectionError, match="does not know the secret"):
+        two.borrow(lender.port, secret=bytes(32))
+    assert two.kept() == []
+
+    # Whoever skips that the lender has to show it as well: not a byte comes after the proof.
+    for proof in (bytes(32), b""):
+        with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
+            stranger.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
+            hello = stranger.recv(64, socket.MSG_WAITALL)
+            # The lender's own proof, sent back to it, proves nothing.
+            stranger.sendall(proof or hello[32:])
+            assert rest_of(stranger) == b""
+    # A rank that borrows nothing, and who speaks something else.
+    for hello in (_lending._MAGIC + bytes(32) + (0).to_bytes(4, "little"), b"GET / HTTP/1.1\r\nHost: a-name-of-some-length\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
+            stranger.sendall(hello)
+            assert rest_of(stranger) == b""
+    two.borrow(lender.port)  # who knows it is served all the same
+    assert two.kept() == [7]
+    refusals = [line for line in two.said if "does not know the secret" in line]
+    assert refusals == ["somebody at 127.0.0.1 asked for the snapshot that this rank lends and does not know the secret: it got nothing"]
+
+
+def test_who_pretends_to_lend_is_not_believed(two):
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        def answer():
+            connection = impostor.accept()[0]
+            hello = connection.recv(44, socket.MSG_WAITALL)
+            connection.sendall(hello[8:40] + bytes(32))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ConnectionError, match="who answers there does not know the secret of this round"):
+            two.borrow(impostor.getsockname()[1])
+        thread.join()
+    assert two.kept() == []
+
+
+@pytest.mark.parametrize("at", [100, 64 + 80 + 32 + 100, 64 + 80 + 32 + (3 << 20)], ids=["header", "first piece", "later piece"])
+def test_what_is_changed_on_the_way_is_not_restored(two, at):
+    lender = two.lend()
+
+    def read(source):
+        try:
+            return source.recv(65536)
+        except OSError:
+            return b""
+
+    with socket.create_server(("127.0.0.1", 0)) as between:
+        def pass_on():
+            theirs, mine = between.accept()[0], socket.create_connection(("127.0.0.1", lender.port))
+            threading.Thread(target=carry, args=(theirs, mine, -1)).start()
+            carry(mine, theirs, at)
+
+        def carry(source, sink, changed):
+            passed = 0
+            while data := read(source):
+                if passed <= changed < passed + len(data):
+                    data = data[:changed - passed] + bytes([data[changed - passed] ^ 1]) + data[changed - passed + 1:]
+                passed += len(data)
+                try:
+                    sink.sendall(data)
+                except OSError:
+                    break
+            sink.close()
+
+        thread = threading.Thread(target=pass_on)
+        thread.start()
+        with pytest.raises(ConnectionError, match="what came was changed on the way"):
+            two.borrow(between.getsockname()[1])
+        thread.join()
+    assert two.kept() == []
+
+
+def test_silent_strangers_keep_nobody_out(two):
+    lender = two.lend()
+    strangers = [socket.create_connection(("127.0.0.1", lender.port)) for _ in range(_lending._MOST_STRANGERS + 20)]
+    two.borrow(lender.port)
+    assert two.kept() == [7]
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_lender_that_falls_silent_is_given_up(two, monkeypatch):
+    monkeypatch.setattr(_lending, "_SILENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(socket.timeout):
+            two.borrow(silent.getsockname()[1])
+    lender, over = two.lend(), threading.Event()
+    monkeypatch.setattr(lender, "_send", lambda connection, codes: over.wait())
+    with pytest.raises(socket.timeout):
+        two.borrow(lender.port)
+    over.set()
+    assert two.kept() == []
+
+
+def test_a_copy_for_which_there_is_no_room_is_refused(two, monkeypatch):
+    monkeypatch.setattr(_snapshot, "room", lambda: 1 << 20)
+    with pytest.raises(ValueError, match=r"^its 4\.89 MiB do not fit into the 1 MiB of memory that are left$"):
+        two.borrow(two.lend().port)
+    assert two.kept() == []
+
+
+def test_a_copy_of_another_shape_is_refused(two):
+    class Shaped:
+        shape = (1,)
+
+    with pytest.raises(ValueError, match=r"^the snapshot of step 7 has another shape: it has no weight; it is not restored$"):
+        two.borrow(two.lend().port, like={"weight": Shaped()})
+    assert two.kept() == []
+
+
+def test_the_lender_listens_within_the_port_range(two):
+    first = jobs.free_port()
+    assert two.lend(ports=f"{first}-{first}").port == first
+    assert two.lend(ports=f"{first}-{first}").port != first  # it is taken
+
+
+# ---- jobs ----
+
+# All ranks are in lockstep, by the store of the worker channel. At step 20 of the first round they wait for what the test does.
+LOCKSTEP = """
+import hashlib, os, signal, sys, time
+import ddprun
+HARM
+
+def meet(n):
+    ask = ddprun._channel.ask_store
+    ask("set", "test/%d/%d" % (n, ddprun.rank), b"here")
+    for other in range(ddprun.world_size):
+        ask("get", "test/%d/%d" % (n, other))
+
+out = os.environ["OUT"]
+state = ddprun.restore() or {"step": 0, "sum": "", "bytes": bytearray(3 << 20)}
+print("begins after %d" % state["step"], flush=True)
+log = open("%s.%d.%d" % (out, ddprun._round, ddprun.rank), "w")
+for n in range(state["step"] + 1, 31):
+    meet(n)
+    state["step"], state["sum"] = n, hashlib.sha1(("%s %d" % (state["sum"], n)).encode()).hexdigest()
+    state["bytes"][n * 99991 % (3 << 20)] = n
+    log.write("%d %s %s\\n" % (n, state["sum"], hashlib.sha1(state["bytes"]).hexdigest())); log.flush()
+    assert ddprun.snapshot(state, step=n, replicated=True)
+    if n == 20 and ddprun._round == 0:
+        meet(1000)
+        open("%s.waits.%d" % (out, ddprun.rank), "w").close()
+        signal.pause()
+"""
+
+
+def undisturbed() -> list[str]:
+    total, data, lines = "", bytearray(3 << 20), []
+    for n in range(1, 31):
+        total = hashlib.sha1(f"{total} {n}".encode()).hexdigest()
+        data[n * 99991 % (3 << 20)] = n
+        lines.append(f"{n} {total} {hashlib.sha1(data).hexdigest()}")
+    return lines
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(harm): the script, with some more lines at its begin."""
+    def write(harm: str = "") -> pathlib.Path:
+        (tmp_path / "train.py").write_text(LOCKSTEP.replace("HARM", harm))
+        return tmp_path / "train.py"
+
+    return write
+
+
+def options(port: int, node: int, *more, nodes: str = "2") -> list:
+    return ["--nnodes", nodes, "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, *more, "train.py"]
+
+
+def until_they_wait(nodes, tmp_path, ranks: int) -> None:
+    nodes.until(lambda: len(list(tmp_path.glob("out.waits.*"))) == ranks, "all ranks at step 20")
+
+
+def kill_node(nodes, number: int) -> None:
+    """The agent alone: its guardian ends the workers, and its memory is gone with it."""
+    nodes.agents[number].kill()
+    nodes.agents[number].wait()
+
+
+def of_round(tmp_path, number: int) -> dict[int, list[str]]:
+    return {int(file.suffix[1:]): file.read_text().splitlines() for file in tmp_path.glob(f"out.{number}.*")}
+
+
+def test_a_new_node_continues_from_the_last_step_of_another(nodes, write, tmp_path):
+    """Two ranks on each of two nodes; the agent of the second node is killed, and another one takes its place."""
+    write()
+    port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
+    for node in (0, 1):
+        nodes.start(*options(port, node, "--nproc-per-node", "2"), **env)
+    until_they_wait(nodes, tmp_path, 4)
+    kill_node(nodes, 1)
+    nodes.start(*options(port, 1, "--nproc-per-node", "2"), **env)
+    assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
+    said = nodes.all_text()
+    assert said.count("begins after 20\n") == 4, said
+    assert of_round(tmp_path, 1) == {rank: undisturbed()[20:] for rank in range(4)}
+    # The second rank of the new node reads what the first one got.
+    assert len(re.findall(r"rank 2: the snapshot of step 20 came from rank 0 at 127\.0\.0\.1: 3\.01 MiB in ", said)) == 1 and said.count(" came from rank ") == 1
+    assert re.findall(r"rank (\d): the state of step 20 is another rank's copy", said) in (["2", "3"], ["3", "2"])
+
+
+# One of the two ends is killed once, when the first piece is under way.
+DIES = {
+    "receiver": """
+def dies(self, data, check=ddprun._lending._Receiver._check):
+    check(self, data)
+    if len(data) == 1 << 20 and not os.path.exists("died"):
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+ddprun._lending._Receiver._check = dies
+""",
+    "lender": """
+def dies(self, connection, codes, send=ddprun._lending.Lender._send):
+    if not os.path.exists("died"):
+        connection.sendall(self._header + codes.next(self._header))
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    send(self, connection, codes)
+ddprun._lending.Lender._send = dies
+""",
+    "lending node": """
+agent = int(open("/proc/self/environ").read().split("DDPRUN_SNAPSHOTS=/proc/")[1].split("/")[0])
+def dies(self, connection, codes, send=ddprun._lending.Lender._send):
+    if not os.path.exists("died"):
+        connection.sendall(self._header + codes.next(self._header))
+        open("died", "w").close()
+        time.sleep(2.5)  # until all nodes know that the round has begun: before that two of three are no majority (commit-told-at-once.md)
+        os.kill(agent, signal.SIGKILL)
+        signal.pause()
+    send(self, connection, codes)
+ddprun._lending.Lender._send = dies
+""",
+}
+
+
+@pytest.mark.parametrize("who", ["receiver", "lender"])
+def test_a_kill_while_the_state_is_under_way_loses_no_step(nodes, write, tmp_path, who):
+    """Nobody begins anew because of it: the round ends, and the next one lends again."""
+    write("import ddprun._lending" + DIES[who])
+    port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
+    for node in (0, 1):
+        nodes.start(*options(port, node, "--max-restarts", "1"), **env)
+    until_they_wait(nodes, tmp_path, 2)
+    kill_node(nodes, 1)
+    nodes.start(*options(port, 1, "--max-restarts", "1"), **env)
+    assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
+    assert (tmp_path / "died").exists() and "signal 9 (SIGKILL)" in nodes.all_text()
+    assert of_round(tmp_path, 1) == {} and of_round(tmp_path, 2) == {rank: undisturbed()[20:] for rank in range(2)}, nodes.all_text()
+
+
+def test_what_cannot_be_lent_is_one_line_and_all_begin_anew(nodes, write, tmp_path):
+    write("""import ddprun._lending
+def fails(address, ports):
+    raise OSError("no sockets are left")
+ddprun._lending._listening = fails
+""")
+    port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
+    for node in (0, 1):
+        nodes.start(*options(port, node), **env)
+    until_they_wait(nodes, tmp_path, 2)
+    kill_node(nodes, 1)
+    nodes.start(*options(port, 1), **env)
+    assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
+    said = nodes.all_text()
+    line = "ddprun: rank 1 could not get the snapshot of step 20 from rank 0: it cannot listen: no sockets are left: none is restored\n"
+    assert said.count(line) == 1 and said.count("none is restored") == 1 and said.count("begins after 0\n") == 4, said
+    assert of_round(tmp_path, 1) == {rank: undisturbed() for rank in range(2)}
+
+
+def newest_round(tmp_path) -> int:
+    return max(int(file.name.split(".")[1]) for file in tmp_path.glob("out.[0-9]*.[0-9]*"))
+
+
+def test_a_node_that_is_lost_while_it_lends_loses_no_step(make_hosts, write, tmp_path):
+    """Of three hosts the third is replaced; the first one, which coordinates, is killed while it lends to it. The second one lends then."""
+    hosts = make_hosts(4)
+    write("import ddprun._lending" + DIES["lending node"])
+    hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
+    for host in (0, 1, 2):
+        hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "train.py")
+    until_they_wait(hosts, tmp_path, 3)
+    hosts.start_on(3, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])  # it waits, and comes in when another is gone
+    hosts.until_said(3, "joined the job")
+    kill_node(hosts, 2)
+    assert hosts.wait() == [-signal.SIGKILL, 0, -signal.SIGKILL, 0], hosts.all_text()
+    assert of_round(tmp_path, newest_round(tmp_path)) == {rank: undisturbed()[20:] for rank in range(2)}, hosts.all_text()
+    assert hosts.all_text().count("begins after 0\n") == 3
+
+
+def test_nodes_that_are_added_get_the_state_of_the_first(make_hosts, write, tmp_path):
+    """Hosts of their own: one trains alone until two more join. Both borrow from it, over the network."""
+    hosts = make_hosts(3)
+    write()
+    hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
+    common = ["--nnodes", "1:3", "--master-addr", hosts.address(0), "--port-range", "29400-29449"]
+    hosts.start_on(0, *common, "--node-rank", 0, "train.py")
+    until_they_wait(hosts, tmp_path, 1)
+    for host in (1, 2):
+        hosts.start_on(host, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])
+    assert hosts.wait() == [0, 0, 0], hosts.all_text()
+    said = hosts.all_text()
+    assert of_round(tmp_path, newest_round(tmp_path)) == {rank: undisturbed()[20:] for rank in range(3)}, said
+    assert said.count("begins after 0\n") == 1
+    assert sorted(re.findall(r"rank (\d): the snapshot of step 20 came from rank 0 at 10\.77\.0\.10: 3\.01 MiB in ", said)) == ["1", "2"], said
+
+
+# Its data depend on the step and the rank alone, and nothing else is random: the bits must be those of a run that nobody disturbed.
+DDP = """
+import os, signal, sys
+import ddprun, torch, torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+torch.distributed.init_process_group("gloo")
+torch.manual_seed(3)
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+def state(n):
+    return {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": n}
+
+done = 0
+if kept := ddprun.restore(like=state(0)):
+    model.module.load_state_dict(kept["model"])
+    optimizer.load_state_dict(kept["optimizer"])
+    done = kept["step"]
+print("begins after %d" % done, flush=True)
+with open(os.environ["OUT"] + ".%d" % ddprun.rank, "a") as log:
+    for n in range(done + 1, 41):
+        x = torch.randn(16, 64, generator=torch.Generator().manual_seed(1000 * n + ddprun.rank))
+        loss = (model(x) - x[:, :8].sin()).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        log.write("%d %s\\n" % (n, loss.item().hex())); log.flush()
+        assert ddprun.snapshot(state(n), step=n, replicated=True)
+        if n == 20 and "WAITS" in os.environ and ddprun._round == 0:
+            torch.distributed.barrier()
+            open("%s.waits.%d" % (os.environ["OUT"], ddprun.rank), "w").close()
+            signal.pause()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+@pytest.mark.parametrize("lost", [1, 0])
+def test_a_ddp_script_that_lost_a_node_has_the_losses_of_one_that_did_not(nodes, tmp_path, lost):
+    (tmp_path / "train.py").write_text(DDP)
+
+    def start(port: int, node: int, out: str, **env: str) -> None:
+        nodes.start(*options(port, node), **{**ENV, "OUT": str(tmp_path / out), **env})
+
+    port = jobs.free_port()
+    for node in (0, 1):
+        start(port, node, "out", WAITS="1")
+    until_they_wait(nodes, tmp_path, 2)
+    kill_node(nodes, lost)
+    start(port, lost, "out")
+    assert [nodes.agents[n].wait(120) for n in (1 - lost, 2)] == [0, 0], nodes.all_text()
+    said = nodes.all_text()
+    assert said.count("begins after 20\n") == 2 and said.count(" came from rank ") == 1, said
+    port = jobs.free_port()
+    for node in (0, 1):
+        start(port, node, "expected")
+    assert [agent.wait(120) for agent in nodes.agents[3:]] == [0, 0], nodes.all_text()
+
+    def losses(out: str) -> list[list[str]]:
+        """Of both ranks; a node that was lost may have another rank now."""
+        return sorted(sorted((tmp_path / f"{out}.{rank}").read_text().splitlines(), key=lambda line: int(line.split()[0])) for rank in (0, 1))
+
+    assert losses("out") == losses("expected")

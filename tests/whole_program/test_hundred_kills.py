@@ -85,11 +85,12 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
     return killed
 
 
-def losses(job: Job, killed: set[int]) -> tuple[int, int]:
-    """Workers that ended by our kills, and how often all had to start from a checkpoint. A kill that comes while the others regroup is no round of its own."""
+def losses(job: Job, killed: set[int]) -> tuple[int, list[dict]]:
+    """Workers that ended by our kills, and events after which all had to start from a checkpoint. A kill that comes while the others regroup is no
+    round of its own."""
     ended = {e["pid"] for e in job.of("worker_ended") if e.get("signal") == signal.SIGKILL}
     anew = [e for e in job.events if e["event"] == "regroup_failed" or e["event"] == "round_failed" and e["decision"] != "regroup" or e["event"] == "regrouped" and not e["kept"]]
-    return len(killed & ended), len(anew)
+    return len(killed & ended), anew
 
 
 def resumed(model: Model) -> list[int]:
@@ -120,16 +121,16 @@ def test_a_hundred_kills_change_no_bit(ddprun_bin, ddptrain_bin, tmp_path, name)
             killed = kill_at_random(job, KILLS + anew - kills, max(0.1, 3 * model.step_s), random.Random(seed + runs))
             assert job.finish(PATIENCE_S) == 0, job.errors
         found = losses(job, killed)
-        kills, anew, runs = kills + found[0], anew + found[1], runs + 1
+        kills, anew, runs = kills + found[0], anew + len(found[1]), runs + 1
         regroups += len(job.of("regrouped"))
         standbys += sum(len(e["by_standby"]) for e in job.of("regrouped"))
         wrong += model.differences(job.run_dir)
         jobs.assert_each_sample_once(job.run_dir, model.killed.epochs, model.killed.samples)
         assert_nothing_lost(job)
-        for event in job.of("regroup_failed"):
-            print(f"{name}: {event['why']}", flush=True)
+        for event in found[1]:
+            print(f"{name}: all begin anew: {json.dumps(event)}", flush=True)
         print(f"{name}: {kills} kills, {regroups} regroups in {runs} runs", flush=True)
-        if not wrong:
+        if not wrong and not found[1]:
             shutil.rmtree(tmp_path / f"run-{runs - 1}")
     reached = resumed(model) if not wrong else []
     print(f"| {name} | {kills} | {kills - anew} | {regroups} | {standbys} | {anew} | {runs} x {model.steps} | {'no: ' + ', '.join(wrong) if wrong else 'yes'} "

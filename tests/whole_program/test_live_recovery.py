@@ -3,6 +3,7 @@ alone, and no finished step is made again. The long form kills 200 workers."""
 
 import signal
 import statistics
+import time
 
 import jobs
 import pytest
@@ -95,6 +96,20 @@ def test_all_workers_lost_at_once_go_on_from_the_checkpoint(ddprun_bin, data, tm
     assert_same_run(job, undisturbed(3))
     assert job.of("run_ended")[0]["restarts_used"] == 1  # one failure, one restart
     assert len(jobs.metrics(job.run_dir, "restart")) == 1
+
+
+@pytest.mark.long
+def test_an_agent_that_gets_no_processor_for_seconds_loses_no_state(ddprun_bin, data, tmp_path, undisturbed):
+    """The others are lost to themselves until it orders them: a machine may be that busy."""
+    with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
+        job.wait_until(lambda j: j.step > 200)
+        job.process.send_signal(signal.SIGSTOP)
+        job.kill(1)
+        time.sleep(7)
+        job.process.send_signal(signal.SIGCONT)
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(2))
+    assert [e["kept"] for e in job.of("regrouped")] == [[0]], job.errors
 
 
 def test_the_successor_is_killed_while_it_starts(ddprun_bin, data, tmp_path, undisturbed):

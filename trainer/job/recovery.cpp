@@ -12,8 +12,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// The agent sees a worker's end within a millisecond. Only when none has ended (a connection broke) is there no order.
-constexpr std::chrono::seconds kTimeToBeOrdered{5};
+// The agent sees a worker's end within a millisecond, but on an overloaded machine it may not run for seconds. Only when none
+// has ended (a connection broke) is there no order.
+constexpr std::chrono::seconds kTimeToBeOrdered{30};
 
 bool is_our_own(const std::exception_ptr& error) {
   try {

@@ -50,6 +50,13 @@ void NodeAsked::hear(NodeQuestion question) {
     return answer(question,
                   {{"pace", hooks_.pace(question.most_bytes - std::min<std::size_t>(question.most_bytes, kOfTheRest))}});
   }
+  if (what == "gpus") {
+    return hooks_.gpus([this, question](const json& gpus) {
+      json text = gpus;
+      if (text.dump().size() + 256 > question.most_bytes) text = {{"error", "it has too many GPUs for one answer"}};
+      answer(question, std::move(text));
+    });
+  }
   if (what == "stacks") {
     const bool one = asked.contains("rank") && asked["rank"].is_number_integer();
     return begin_stacks(question, one ? std::optional(asked["rank"].get<int>()) : std::nullopt);

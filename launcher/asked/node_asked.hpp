@@ -1,12 +1,12 @@
 // What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
-// call stacks of its workers, what they have written to log files, or that it stops. launcher/start makes one for a job on many
-// machines; one thread.
+// call stacks of its workers, the use of its GPUs, what workers have written to log files, or that it stops. launcher/start
+// makes one for a job on many machines; one thread.
 //
-// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"}, {"ask":"stop now"},
-// or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that
-// stops alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own; "log lines" is for
-// one node alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question allows. A node that is
-// busy, or does not know the question, says so in "error".
+// A question is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
+// {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the
+// stops: a node that stops alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own;
+// "log lines" is for one node alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question
+// allows. A node that is busy, or does not know the question, says so in "error".
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ class NodeAsked {
     std::function<OwnRanks()> own;                                       // of the round; none before the first one
     std::function<std::int64_t()> round;
     std::function<void(bool now)> stop;
-    std::function<nlohmann::json(std::size_t most_bytes)> pace;  // how long the steps of its ranks took
+    std::function<void(std::function<void(const nlohmann::json&)> then)> gpus;  // {"gpus":[...]}
+    std::function<nlohmann::json(std::size_t most_bytes)> pace;                 // how long the steps of its ranks took
     std::function<void(rendezvous::NodeAnswer)> answer;
   };
   NodeAsked(boost::asio::io_context& io, FileQueue& files, Facts facts, Hooks hooks);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
@@ -53,6 +54,18 @@ std::string memory_of(const json& worker) {
   return text;
 }
 
+// Whether any worker has what `text` is made of.
+bool has_any(const std::vector<json>& nodes, const std::function<std::string(const json& worker)>& text) {
+  return std::ranges::any_of(nodes, [&](const json& node) {
+    const json workers = node.value("workers", json::array());
+    return std::ranges::any_of(workers, [&](const json& worker) { return worker.is_object() && !text(worker).empty(); });
+  });
+}
+
+std::string gpu_of(const json& worker) {
+  return worker.contains("gpu") ? gpu_text(worker["gpu"]) : "";
+}
+
 // The first of those that tells it; null when none does.
 const json& first_with(const std::vector<json>& nodes, const char* key) {
   static const json kNone;
@@ -69,16 +82,12 @@ std::string ms_of(const json& worker, const char* key) {
   return worker.contains(key) && worker[key].is_number() ? printed("%.1f ms", seconds_of(worker, key) * 1000) : "";
 }
 
-// Whether any worker has told how long its steps take.
-bool has_paces(const std::vector<json>& nodes) {
-  return std::ranges::any_of(nodes, [](const json& node) {
-    const json workers = node.value("workers", json::array());
-    return std::ranges::any_of(workers,
-                               [](const json& worker) { return worker.is_object() && !ms_of(worker, "own_s").empty(); });
-  });
-}
+struct Columns {
+  bool paces = false;  // how long steps take
+  bool gpus = false;
+};
 
-std::vector<std::string> row_of(const json& worker, bool paces) {
+std::vector<std::string> row_of(const json& worker, Columns columns) {
   const bool ended = text_of(worker, "state") == "ended";
   const std::string phase = text_of(worker, "phase");
   const bool spoke = worker.contains("silent_s") && worker["silent_s"].is_number();
@@ -91,7 +100,8 @@ std::vector<std::string> row_of(const json& worker, bool paces) {
       worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
       spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
       memory_of(worker)};
-  if (paces) row.insert(row.end() - 1, {ended ? "" : ms_of(worker, "own_s"), ended ? "" : ms_of(worker, "waiting_s")});
+  if (columns.paces) row.insert(row.end() - 1, {ended ? "" : ms_of(worker, "own_s"), ended ? "" : ms_of(worker, "waiting_s")});
+  if (columns.gpus) row.push_back(gpu_of(worker));
   return row;
 }
 
@@ -184,6 +194,17 @@ std::string table_of(const std::vector<RunningJob>& jobs) {
   return table(rows);
 }
 
+std::string gpu_text(const json& gpu) {
+  if (!gpu.is_object()) return {};
+  std::string text;
+  if (const auto percent = gpu.find("percent"); percent != gpu.end() && percent->is_number_integer())
+    text = std::to_string(percent->get<std::int64_t>()) + " %";
+  const auto gib = [&](const char* key) { return static_cast<double>(number_of(gpu, key)) / (1 << 30); };
+  if (const double total = gib("memory_total_bytes"); total > 0)
+    text += (text.empty() ? "" : ", ") + printed("%.1f", gib("memory_used_bytes")) + " of " + printed("%.1f GiB", total);
+  return text;
+}
+
 std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   const json& status = job.status;
   const bool several = nodes.size() > 1 || status.value("several_nodes", false);
@@ -202,8 +223,10 @@ std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
     text += "last failure: " + printable(failure.get<std::string>()) + "\n";
   }
   std::vector<std::vector<std::string>> rows{{"RANK", "PID", "STATE", "STEP", "SILENT", "MEMORY"}};
-  const bool paces = has_paces(nodes);
-  if (paces) rows.front().insert(rows.front().end() - 1, {"OWN", "WAITS"});
+  const Columns columns{.paces = has_any(nodes, [](const json& worker) { return ms_of(worker, "own_s"); }),
+                        .gpus = has_any(nodes, gpu_of)};
+  if (columns.paces) rows.front().insert(rows.front().end() - 1, {"OWN", "WAITS"});
+  if (columns.gpus) rows.front().emplace_back("GPU");
   if (several) rows.front().insert(rows.front().begin(), "NODE");
   for (const json& node : nodes) {
     if (several && number_of(node, "workers_left_out") > 0) {
@@ -212,7 +235,7 @@ std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
     }
     for (const json& worker : node.value("workers", json::array())) {
       if (!worker.is_object()) continue;
-      rows.push_back(row_of(worker, paces));
+      rows.push_back(row_of(worker, columns));
       if (several) rows.back().insert(rows.back().begin(), text_of(node, "host"));
     }
   }

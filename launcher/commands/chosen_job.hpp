@@ -38,6 +38,9 @@ std::string table_of(const std::vector<RunningJob>& jobs);
 // The job's figures and its workers, for people. `nodes`: the status of each node that has told it, at least one.
 std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>& nodes);
 
+// "87 %, 12.1 of 79.2 GiB" of a device (launcher/commands/gpus_of_job.hpp); empty where nothing is known.
+std::string gpu_text(const nlohmann::json& gpu);
+
 // What an object of an agent holds, safe to print; "" and 0 where the key is missing or of another type.
 std::string text_of(const nlohmann::json& object, const char* key);
 std::int64_t number_of(const nlohmann::json& object, const char* key);

@@ -30,6 +30,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "plot") return plot_runs(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
+  if (name == "gpus") return show_gpus(rest);
   if (name == "ps") return list_jobs(rest);
   if (name == "status") return show_status(rest);
   if (name == "top") return watch_job(rest);

@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/gpus_of_job.hpp"
 #include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/control/control_socket.hpp"
@@ -43,6 +44,17 @@ const json kStatusOfNodes{{"ask", "status"}};
 [[noreturn]] void fail_without_answer(const RunningJob& job) {
   throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
                    std::to_string(job.agent) + " reaches it as soon as it runs again");
+}
+
+// What `top` shows at this moment.
+std::string now_of(RunningJob& job, const JobRequest& request) {
+  if (!asks_all_nodes(job, request)) {
+    ask_for_gpus(job);
+    return status_text(job, {job.status});
+  }
+  NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
+  ask_for_gpus(job, nodes);
+  return status_of_all(job, nodes);
 }
 
 // Each node stops, so that none takes it for the leave of one node and continues.
@@ -92,14 +104,16 @@ int show_status(std::span<const std::string> args) {
           kWhich);
     return 0;
   }
-  const RunningJob job = chosen_job(request.job);
+  RunningJob job = chosen_job(request.job);
   if (!asks_all_nodes(job, request)) {
+    if (!request.has("--openmetrics")) ask_for_gpus(job);
     print(request.has("--openmetrics") ? openmetrics_of(job.status, {job.status})
           : request.has("--json")      ? job.status.dump() + "\n"
                                        : status_text(job, {job.status}));
     return 0;
   }
-  const NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
+  NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
+  if (!request.has("--openmetrics")) ask_for_gpus(job, nodes);
   if (request.has("--openmetrics")) {
     print(openmetrics_of(job.status, nodes.answers.empty() ? std::vector<json>{job.status} : nodes.answers));
     return 0;
@@ -127,8 +141,7 @@ int watch_job(std::span<const std::string> args) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const int process = static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0));
   for (;;) {
-    const std::string text =
-        asks_all_nodes(job, request) ? status_of_all(job, ask_nodes(job, kStatusOfNodes)) : status_text(job, {job.status});
+    const std::string text = now_of(job, request);
     print((terminal ? "\x1b[H\x1b[2J" : "") + text);
     pollfd ended{process, POLLIN, 0};
     if (process < 0 || ::poll(&ended, 1, kRefreshMs) != 0) break;

@@ -117,6 +117,11 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
         if (const auto impl = self.lock()) impl->send(client, {}, std::move(text));
       });
     }
+    if (request == kAskGpus && hooks.gpus) {
+      return hooks.gpus([self = weak_from_this(), client](std::string text) {
+        if (const auto impl = self.lock()) impl->send(client, {}, std::move(text));
+      });
+    }
     if (request == kAskStatus) return send(client, request, hooks.status());
     const bool stops = request == kAskStop || request == kAskStopNow;
     send(client, request, stops ? R"({"stops":true})" : R"({"error":"unknown request"})");

@@ -14,6 +14,7 @@
 namespace ddprun {
 
 inline constexpr const char* kAskStatus = "status";
+inline constexpr const char* kAskGpus = "gpus";         // what the GPUs of this machine do
 inline constexpr const char* kAskStop = "stop";         // save and stop, as at SIGTERM
 inline constexpr const char* kAskNodes = "nodes ";      // before a question to all nodes of the job (launcher/asked)
 inline constexpr const char* kAskStopNow = "stop now";  // end the workers at once
@@ -25,6 +26,7 @@ class ControlSocket {
     std::function<void(bool now)> stop;
     // Puts the question to all nodes of the job; `then` gets their answers as JSON without '\n', within half a minute.
     std::function<void(const std::string& question, std::function<void(std::string)> then)> nodes;
+    std::function<void(std::function<void(std::string)> then)> gpus{};  // `then` gets JSON without '\n', within two seconds
   };
   ControlSocket(boost::asio::io_context& io, std::filesystem::path folder, Hooks hooks);
   ~ControlSocket();  // removes the socket

@@ -1,16 +1,16 @@
 // The call stack of another process's main thread, read by a tool of the machine: py-spy for Python, else eu-stack, else gdb.
-// The tool runs beside the agent's event loop and is given up after a few seconds; hang_inquiry.cpp asks for one rank after the
-// other. The process continues afterwards if it ran before. A tool that is slow to die is reaped later by the event loop, and
-// nobody waits for it.
+// The tool runs beside the agent's event loop (tool_run.hpp) and is given up after a few seconds; hang_inquiry.cpp asks for one
+// rank after the other. The process continues afterwards if it ran before.
 #pragma once
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+
+#include "launcher/hang/tool_run.hpp"
 
 namespace ddprun {
 
@@ -31,13 +31,9 @@ class StackRun {
   // Calls `done` once, with the frames or with one line that says why there are none; never after this object is destroyed.
   StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,
            std::function<void(std::vector<std::string>)> done);
-  ~StackRun();
-  StackRun(const StackRun&) = delete;
-  StackRun& operator=(const StackRun&) = delete;
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  ToolRun run_;
 };
 
 }  // namespace ddprun

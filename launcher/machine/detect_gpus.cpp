@@ -22,6 +22,20 @@ using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
 constexpr unsigned kMostSlices = 16;
 
+struct NvmlUtilization {  // nvmlUtilization_t
+  unsigned gpu, memory;
+};
+
+struct NvmlMemory {  // nvmlMemory_t
+  unsigned long long total, free, used;
+};
+
+struct NvmlProcess {  // nvmlProcessInfo_t of the _v3 functions
+  unsigned pid;
+  unsigned long long used_memory;
+  unsigned gpu_instance, compute_instance;
+};
+
 struct NvmlPci {  // nvmlPciInfo_t of the _v3 functions
   std::array<char, 16> legacy_bus_id;
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -41,6 +55,10 @@ class Nvml {
     load("nvmlDeviceGetPciInfo_v3", pci_);
     load("nvmlDeviceGetMaxMigDeviceCount", most_slices_);
     load("nvmlDeviceGetMigDeviceHandleByIndex", slice_);
+    load("nvmlDeviceGetHandleByUUID", by_uuid_);
+    load("nvmlDeviceGetUtilizationRates", utilization_);
+    load("nvmlDeviceGetMemoryInfo", memory_);
+    load("nvmlDeviceGetComputeRunningProcesses_v3", processes_);
     started_ = init_ != nullptr && count_ != nullptr && init_() == kNvmlSuccess;
   }
   ~Nvml() {
@@ -75,6 +93,26 @@ class Nvml {
         driver.names.emplace_back(name.data());
     }
     return driver;
+  }
+
+  GpuUse use_of(const GpuDevice& device) const {
+    GpuUse use{.uuid = device.uuid};
+    NvmlDevice handle = nullptr;
+    if (by_uuid_ == nullptr || by_uuid_(device.uuid.c_str(), &handle) != kNvmlSuccess) return use;
+    NvmlUtilization utilization{};
+    if (utilization_ != nullptr && utilization_(handle, &utilization) == kNvmlSuccess) use.percent = utilization.gpu;
+    NvmlMemory memory{};
+    if (memory_ != nullptr && memory_(handle, &memory) == kNvmlSuccess) {
+      use.used_bytes = memory.used;
+      use.total_bytes = memory.total;
+    }
+    constexpr unsigned kMostProcesses = 256;
+    std::array<NvmlProcess, kMostProcesses> processes{};
+    unsigned count = kMostProcesses;
+    if (processes_ != nullptr && processes_(handle, &count, processes.data()) == kNvmlSuccess) {
+      for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i) use.pids.push_back(processes[i].pid);
+    }
+    return use;
   }
 
  private:
@@ -120,6 +158,10 @@ class Nvml {
   int (*pci_)(NvmlDevice, NvmlPci*) = nullptr;
   int (*most_slices_)(NvmlDevice, unsigned*) = nullptr;
   int (*slice_)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+  int (*by_uuid_)(const char*, NvmlDevice*) = nullptr;
+  int (*utilization_)(NvmlDevice, NvmlUtilization*) = nullptr;
+  int (*memory_)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*processes_)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
 };
 
 // ---- without NVML ----
@@ -188,6 +230,15 @@ std::vector<GpuDevice> gpus_by_device_nodes() {
 
 DriverGpus ask_driver() {
   return Nvml().for_people();
+}
+
+std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>& visible) {
+  const Nvml nvml;
+  const auto devices = nvml.devices();
+  if (!devices) return std::nullopt;
+  std::vector<GpuUse> uses;
+  for (const GpuDevice& device : visible_gpus(*devices, visible)) uses.push_back(nvml.use_of(device));
+  return uses;
 }
 
 std::vector<GpuDevice> find_gpus() {

@@ -2,6 +2,7 @@
 // and PCI bus id; without it /dev/nvidia* at least counts them. detect.cpp calls it, and only on demand.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -29,6 +30,18 @@ struct DriverGpus {
   std::vector<std::string> names{};  // of the first 16
 };
 DriverGpus ask_driver();
+
+// What a device does at this moment, as NVML tells it.
+struct GpuUse {
+  std::string uuid{};
+  std::optional<unsigned> percent{};  // of the time in which a kernel ran; nothing: not known, as of a MIG slice
+  std::optional<std::uint64_t> used_bytes{};
+  std::optional<std::uint64_t> total_bytes{};
+  std::vector<std::uint32_t> pids{};  // that compute on it; at most 256
+};
+// Of the devices that CUDA shows under this CUDA_VISIBLE_DEVICES, in its order. Nothing: there is no NVML, or it does not
+// answer. It may take long, and wait in the kernel where a driver is broken: ask it in a process of its own.
+std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>& visible);
 
 // From the device files alone: NVML takes a tenth of a second or more to start.
 std::vector<GpuDevice> gpus_by_device_nodes();

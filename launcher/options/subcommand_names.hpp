@@ -26,6 +26,7 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{"token", "[--run-dir DIR | --token-file FILE | --new FILE] [--show]", "name, make or show the job's secret",
                    "--run-dir --token-file --new --show"},
     SubcommandSpec{"doctor", "", "tell what a job on this machine will find", ""},
+    SubcommandSpec{"gpus", "[--json]", "tell what the visible GPUs of this machine do", "--json"},
     SubcommandSpec{"ps", "[--json]", "list your running jobs on this machine", "--json"},
     SubcommandSpec{"status", "[JOB] [--json | --openmetrics] [--here]", "tell how far a running job is",
                    "--json --openmetrics --here"},

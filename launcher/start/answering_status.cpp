@@ -19,9 +19,10 @@
 namespace ddprun {
 namespace {
 
-// A node answers at once, but for stacks and logs. One that does not is named as silent.
+// A node answers at once, but for stacks, GPUs and logs. One that does not is named as silent.
 constexpr std::chrono::milliseconds kAtOnce{150};
 constexpr std::chrono::milliseconds kForStacks{25'000};
+constexpr std::chrono::milliseconds kForGpus{2200};
 constexpr std::chrono::milliseconds kToFindLogs{2000};  // whoever is not heard by then is left out
 constexpr std::chrono::milliseconds kForLogs = LogReaders::kLongestWait + std::chrono::milliseconds(3000);
 
@@ -33,6 +34,7 @@ JobInquiry::Question to_inquiry(const std::string& text, int nodes) {
   };
   JobInquiry::Question question{.text = text, .nodes = nodes, .within = kAtOnce};
   if (word("ask") == "stacks") question.within = kForStacks;
+  if (word("ask") == "gpus") question.within = kForGpus;
   if (word("ask") == "logs") question.within = kToFindLogs;
   if (word("ask") != "log lines") return question;
   question.to = node_of(word("to"));
@@ -63,6 +65,7 @@ AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, cons
       act_as_at_signal_(agent.act_as_at_signal),
       stragglers_(stragglers),
       status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report, .host = name_of_host()}),
+      gpus_(agent.io),
       socket_(agent.io, control_folder(), socket_hooks()) {
   if (plan.metrics_port > 0) {
     metrics_.emplace(
@@ -108,7 +111,15 @@ void AnsweringStatus::on(const RunEvent& event) {
 }
 
 ControlSocket::Hooks AnsweringStatus::socket_hooks() {
-  ControlSocket::Hooks hooks{.status = [this] { return status(); }, .stop = [this](bool now) { stop(now); }, .nodes = {}};
+  ControlSocket::Hooks hooks{.status = [this] { return status(); },
+                             .stop = [this](bool now) { stop(now); },
+                             .nodes = {},
+                             .gpus =
+                                 [this](std::function<void(std::string)> then) {
+                                   ask_gpus([then = std::move(then)](const nlohmann::json& gpus) {
+                                     then(gpus.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+                                   });
+                                 }};
   if (!plan_.rendezvous.many()) return hooks;
   hooks.nodes = [this](const std::string& question, std::function<void(std::string)> then) {
     JobInquiry::Question asked = to_inquiry(question, nodes_);
@@ -131,6 +142,7 @@ NodeAsked::Hooks AnsweringStatus::node_hooks() {
               },
           .round = [this] { return job_() != nullptr ? job_()->release().id.round : -1; },
           .stop = [this](bool now) { stop(now); },
+          .gpus = [this](GpuLook::Then then) { ask_gpus(std::move(then)); },
           .pace = [this](std::size_t most_bytes) { return stragglers_.told(most_bytes); },
           .answer =
               [this](rendezvous::NodeAnswer answer) {
@@ -144,6 +156,12 @@ std::string AnsweringStatus::status(std::size_t most_bytes) const {
                        .leads = job == nullptr || job->leads(),
                        .memory_of = memory_of_process,
                        .most_bytes = most_bytes});
+}
+
+// A job on CPUs may run on a machine with GPUs, which others use.
+void AnsweringStatus::ask_gpus(GpuLook::Then then) {
+  if (plan_.device == "cpu") return then({{"gpus", nlohmann::json::array()}});
+  gpus_.ask(std::move(then));
 }
 
 void AnsweringStatus::stop(bool now) const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "launcher/agent/agent.hpp"
+#include "launcher/asked/gpu_look.hpp"
 #include "launcher/asked/job_inquiry.hpp"
 #include "launcher/asked/node_asked.hpp"
 #include "launcher/beside/straggler_look.hpp"
@@ -30,6 +31,7 @@ class AnsweringStatus : public RunObserver {
   NodeAsked::Hooks node_hooks();
   void ask_for_paces();
   std::string status(std::size_t most_bytes = std::string::npos) const;
+  void ask_gpus(GpuLook::Then then);
   void stop(bool now) const;
 
   const Plan& plan_;
@@ -38,6 +40,7 @@ class AnsweringStatus : public RunObserver {
   StragglerLook& stragglers_;
   JobStatus status_;
   int nodes_ = 1;  // of the round
+  GpuLook gpus_;
   // Of a job on many machines.
   std::optional<JobInquiry> inquiry_;
   std::optional<NodeAsked> asked_;

@@ -1,0 +1,65 @@
+// `ddprun gpus`: what the GPUs that a job here would see do at this moment. Agents run it as a process of its own when somebody
+// asks for the status of their workers (launcher/asked/gpu_look.hpp).
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/printable.hpp"
+#include "common/system/print.hpp"
+#include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/subcommand.hpp"
+#include "launcher/machine/detect_gpus.hpp"
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
+json as_json(const std::optional<std::vector<GpuUse>>& uses) {
+  json gpus = json::array();
+  for (const GpuUse& use : uses.value_or(std::vector<GpuUse>{})) {
+    gpus.push_back({{"uuid", use.uuid},
+                    {"percent", or_null(use.percent)},
+                    {"memory_used_bytes", or_null(use.used_bytes)},
+                    {"memory_total_bytes", or_null(use.total_bytes)},
+                    {"pids", use.pids}});
+  }
+  return {{"nvml", uses.has_value()}, {"gpus", gpus}};
+}
+
+}  // namespace
+
+int show_gpus(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun gpus [--json]";
+  constexpr std::array<std::string_view, 1> kAllowed{"--json"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) +
+          "\nTells what each GPU does that CUDA_VISIBLE_DEVICES leaves visible, as NVML sees it. --json: one line of JSON.\n");
+    return 0;
+  }
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto uses = use_of_gpus(visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
+  const json told = as_json(uses);
+  if (request.has("--json")) {
+    print(told.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  } else if (!uses) {
+    print("NVML (libnvidia-ml.so.1) is not here or does not answer, so no GPU is known\n");
+  } else if (uses->empty()) {
+    print("CUDA shows no GPU here\n");
+  } else {
+    for (std::size_t i = 0; i < uses->size(); ++i)
+      print(std::to_string(i) + "  " + printable((*uses)[i].uuid) + "  " + gpu_text(told["gpus"][i]) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace ddprun

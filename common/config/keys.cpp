@@ -180,6 +180,10 @@ std::vector<Key> make_keys() {
           MEMBER(model.rms_norm_eps), later_only({"llama"})),
       key("model", "tie_word_embeddings", BoolKind{}, "The last layer's weight is the embedding's.",
           MEMBER(model.tie_word_embeddings), later_only({"llama"})),
+      key("model", "activation_checkpointing", BoolKind{},
+          "Keep only what each block is given, and compute the block again in the backward pass. Takes less memory and more "
+          "time, and changes no bit.",
+          MEMBER(model.activation_checkpointing), Traits{.may_change = true, .of_types = {"gpt", "llama"}}),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},
@@ -230,6 +234,11 @@ std::vector<Key> make_keys() {
       key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
       key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
           MEMBER(data.vocab_size), only({"tokens"})),
+      key("data", "end_of_document", IntegerKind{.max = 100'000'000, .nullable = true},
+          "The token that ends a document, as its last one. Then a sample may hold several: each token sees its own document "
+          "only, positions count from its begin, and what follows this token is not predicted.",
+          MEMBER(data.end_of_document),
+          Traits{.added_later = true, .of_types = {"tokens"}, .default_text = "no documents are told apart"}),
       key("data", "train_table", TextKind{}, "CSV file of training samples. Its first line names the columns.",
           MEMBER(data.train_table), later_only({"csv"})),
       key("data", "test_table", TextKind{}, "CSV file of test samples, with the same columns.", MEMBER(data.test_table),

@@ -202,6 +202,11 @@ class Rules {
                      shown(find_key("data.type")->get(c)) + " beside " + shown(find_key("model.type")->get(c)) +
                      " (/data/type)");
     }
+    if (c.data.end_of_document >= c.data.vocab_size && all_good({"/data/end_of_document", "/data/vocab_size"})) {
+      add("/data/end_of_document", /*of_key=*/false,
+          "expected a token below vocab_size, which is " + std::to_string(c.data.vocab_size) + ", found " +
+              std::to_string(*c.data.end_of_document) + " (/data/end_of_document)");
+    }
     if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
     // Rotary positions turn pairs of numbers.
     const bool llama = c.model.type == ModelConfig::Type::kLlama;

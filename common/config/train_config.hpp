@@ -32,10 +32,11 @@ struct ModelConfig {
   std::int64_t n_inner = 0;    // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
   double rope_theta = 10000;   // Hugging Face's names and defaults from here on
   double rms_norm_eps = 1e-6;
-  bool tie_word_embeddings = false;   // the head is the embedding
-  std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
-  std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
-  std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
+  bool tie_word_embeddings = false;       // the head is the embedding
+  bool activation_checkpointing = false;  // gpt, llama: a block's activations are computed again in the backward pass
+  std::string init;                       // safetensors file of initial weights, from which all ranks start; empty: from seed
+  std::string path{};                     // exported only, and required there: a folder that python/ddprun/export.py wrote
+  std::vector<std::string> freeze{};      // patterns of names: such parameters are not trained
   LoraConfig lora{};
 };
 
@@ -68,10 +69,11 @@ struct DataConfig {
   std::string test_tokens = "val.bin";
   std::string tokenizer;  // of text: tokenizer.json, or a folder with it or with vocab.json and merges.txt; empty: bytes
   enum class TokenType { kUint16, kUint32 };
-  TokenType token_type = TokenType::kUint16;  // of a *.bin without a header
-  std::int64_t block_size = 1024;             // tokens of a sample
-  std::int64_t vocab_size = 50257;            // a token that is not below is an error naming its place
-  std::string train_table = "train.csv";      // csv only, as the next
+  TokenType token_type = TokenType::kUint16;      // of a *.bin without a header
+  std::int64_t block_size = 1024;                 // tokens of a sample
+  std::int64_t vocab_size = 50257;                // a token that is not below is an error naming its place
+  std::optional<std::int64_t> end_of_document{};  // tokens only: which token ends a document; absent: none does
+  std::string train_table = "train.csv";          // csv only, as the next
   std::string test_table = "test.csv";
   std::string train_inputs = "train_inputs.npy";  // arrays only, as the next three: FILE.npy or FILE.safetensors:NAME
   std::string train_targets = "train_targets.npy";

@@ -37,6 +37,7 @@ class Case:
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
     more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
+    end: int | None = None  # the byte that ends a document of a text
     relative: float = 0.0  # 0: the same bits
 
 
@@ -58,6 +59,10 @@ CASES = {
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
+    # A line is a document: a window has some, a share another number of tokens that count than the other rank's.
+    "gpt-documents-2": Case({**GPT, "activation_checkpointing": True}, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001},
+                            more={"eval_every_steps": 10}),
+    "llama-documents-2": Case(LLAMA, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001}),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
@@ -166,7 +171,8 @@ def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
 def data_of(folder: pathlib.Path, case: Case) -> dict:
     if case.model["type"] in ("gpt", "llama"):
         write_text(folder, case.samples, case.image)
-        return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256}
+        return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256,
+                "end_of_document": case.end}
     if case.data.startswith("csv"):
         write_csv(folder, case.samples, case.image)
         number = case.data == "csv-number"

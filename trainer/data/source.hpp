@@ -19,6 +19,9 @@
 
 namespace ddprun::trainer {
 
+// A label that no model is to predict: PyTorch's ignore_index.
+inline constexpr std::int64_t kNotPredicted = -100;
+
 // Samples made into tensors, the first dimension of each counts them.
 struct Batch {
   std::vector<at::Tensor> tensors;

@@ -18,6 +18,7 @@
 #include "trainer/models/drawn.hpp"
 #include "trainer/models/language_parts.hpp"
 #include "trainer/models/low_rank.hpp"
+#include "trainer/models/recomputed.hpp"
 #include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
@@ -116,6 +117,7 @@ double spread_of_last(const ModelConfig& config) {
 struct Transformer : torch::nn::Module {
   Transformer(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
       : dropout(config.dropout),
+        recomputes(config.activation_checkpointing),
         wte(register_module("wte", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
         wpe(register_module("wpe", std::make_shared<Embedding>(positions, config.n_embd, device))) {
     const auto list = register_module("h", std::make_shared<torch::nn::Module>());
@@ -128,11 +130,19 @@ struct Transformer : torch::nn::Module {
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, context.positions_of(tokens));
     x = dropped(std::move(x), dropout, is_training());
-    for (std::size_t i = 0; i < h.size(); ++i) x = h[i]->of(std::move(x), context, i);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      if (recomputes) {
+        const auto block = [layer = h[i].get(), context, i](const at::Tensor& input) { return layer->of(input, context, i); };
+        x = recomputed(*h[i], x, block, dropout > 0 && is_training());
+      } else {
+        x = h[i]->of(std::move(x), context, i);
+      }
+    }
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return ln_f->of(x);
   }
   double dropout;
+  bool recomputes;
   std::shared_ptr<Embedding> wte;
   std::shared_ptr<Embedding> wpe;
   std::vector<std::shared_ptr<Block>> h;

@@ -51,6 +51,18 @@ TEST(ParseConfig, ControlCharactersOfTheInputStayOutOfMessages) {
   EXPECT_EQ(refusal_of_override("\x1b[31m=1").find('\x1b'), std::string::npos);
 }
 
+TEST(ParseConfig, TheEndOfADocumentIsATokenOrNone) {
+  const auto parsed = [](const std::string& end) {
+    return parse_config(R"({"model": {"type": "gpt"}, "data": {"dir": "d", "type": "tokens", "end_of_document": )" + end + "}}",
+                        "train.json", "/base")
+        .data.end_of_document;
+  };
+  EXPECT_EQ(parsed("null"), std::nullopt);
+  EXPECT_EQ(parsed("0"), 0);
+  EXPECT_THROW(parsed("-1"), UsageError);
+  EXPECT_THROW(parsed("50257"), UsageError);
+}
+
 TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
   EXPECT_EQ(refusal_of_keys("\"epochs\": 99999999999999999999999"),
             "train.json:2:11: expected an integer from 1 to 1000000000, found 99999999999999999999999 (/epochs)");

@@ -26,6 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 from models import make_model, with_lora
 
 
+NOT_PREDICTED = -100  # cross_entropy's ignore_index
+
+
 def read_idx(file: pathlib.Path) -> numpy.ndarray:
     content = file.read_bytes()
     dimensions = content[3]
@@ -34,11 +37,13 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
 
 
 def read_tokens(data: dict, split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a text: each byte is a token."""
+    """Of a text: each byte is a token. What follows the end of a document is not predicted."""
     tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data[f"{split}_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
     block = data["block_size"]
     samples = data.get(f"{split}_samples", 0) or (len(tokens) - 1) // block
-    return tuple(torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
+    inputs, following = (torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
+    end = data.get("end_of_document")
+    return inputs, following if end is None else following.masked_fill(inputs == end, NOT_PREDICTED)
 
 
 def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,7 +169,7 @@ def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: in
         sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64)
     network.train()
     dist.all_reduce(sums)
-    return sums.item() / tokens.numel()
+    return sums.item() / (following != NOT_PREDICTED).sum().item()
 
 
 def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, settings: dict) -> float:
@@ -179,7 +184,8 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, se
         else:
             loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), labels[share].flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
-    weight = len(share) * world / len(batch)
+    counts, counts_of_all = (len(share), len(batch)) if labels.is_floating_point() else ((labels[part] != NOT_PREDICTED).sum().item() for part in (share, batch))
+    weight = counts * world / counts_of_all
     scaler.scale(loss if weight == 1 else loss * weight).backward()
     scaler.unscale_(optimizer)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -189,7 +195,7 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, se
         torch.nn.utils.clip_grad_norm_(trained, limit)
     scaler.step(optimizer)
     scaler.update()
-    mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)  # this rank's part of the mean
+    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)  # this rank's part of the mean
     dist.all_reduce(mean)
     return mean.item()
 
@@ -201,7 +207,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
     outputs = 1 if labels.is_floating_point() else settings["data"].get("vocab_size", 10)
-    network = make_model(settings["model"], images.shape[-1], outputs, 0 if settings["data"]["type"] == "csv" else images.shape[1])
+    network = make_model(settings["model"], images.shape[-1], outputs, 0 if settings["data"]["type"] == "csv" else images.shape[1],
+                         settings["data"].get("end_of_document"))
     lora = settings["model"].get("lora", {})
     if lora:
         network = with_lora(network, lora)

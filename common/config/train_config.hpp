@@ -21,19 +21,20 @@ struct LoraConfig {
 };
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama"
+  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama, kVit };
+  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama" | "vit"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
-  double dropout = 0.0;                        // mlp, cnn, gpt: probability, 0 <= p < 1
-  std::int64_t n_layer = 12;                   // gpt and llama, as the next two: GPT-2's names and its smallest size
+  double dropout = 0.0;                        // mlp, cnn, gpt, vit: probability, 0 <= p < 1
+  std::int64_t n_layer = 12;                   // gpt, llama and vit, as the next two: GPT-2's names and its smallest size
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
+  std::int64_t patch_size = 4;  // vit: height and width of the squares that a picture is cut into
   std::int64_t n_kv_head = 0;  // llama, as the next four: heads of keys and values; 0: n_head
   std::int64_t n_inner = 0;    // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
   double rope_theta = 10000;   // Hugging Face's names and defaults from here on
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;       // the head is the embedding
-  bool activation_checkpointing = false;  // gpt, llama: a block's activations are computed again in the backward pass
+  bool activation_checkpointing = false;  // gpt, llama, vit: a block's activations are computed again in the backward pass
   std::string init;                       // safetensors file of initial weights, from which all ranks start; empty: from seed
   std::string path{};                     // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};      // patterns of names: such parameters are not trained

@@ -24,6 +24,8 @@ MLP = {"type": "mlp", "hidden": [512, 512]}
 GPT = {"type": "gpt", "n_layer": 2, "n_head": 4, "n_embd": 64}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 160}
 
+VIT = {"type": "vit", "n_layer": 2, "n_head": 4, "n_embd": 32}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -67,6 +69,9 @@ CASES = {
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
+    # Of 64 squares; 85 = 10 * 8 + 5: an epoch's last step is ragged.
+    "vit-cifar-2": Case({**VIT, "activation_checkpointing": True}, 2, data="cifar10", samples=85, batch_size=8, image=32, steps=30, clip={"clip_grad_norm": 1.0},
+                        optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.05, "groups": [{"parameters": "*.bias", "weight_decay": 0}]}),
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
                        optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
@@ -86,6 +91,8 @@ LONG_CASES = {
     "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
     "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
+    "vit-1": Case({**VIT, "patch_size": 7}, 1, batch_size=32, steps=60, optimizer={"type": "adamw", "lr": 0.001}),
+    "vit-lora-1": Case({**VIT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.qkv", "*.fc1"]}}, 1, batch_size=32, steps=40, optimizer={"type": "adamw", "lr": 0.003}),
     "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
     "llama-lora-1": Case({**LLAMA, "lora": {"rank": 2, "alpha": 16, "modules": ["*"]}}, 1, samples=250, batch_size=8, image=64, steps=30,
                          optimizer={"type": "adamw", "lr": 0.003}),

@@ -251,7 +251,7 @@ TEST(ParseConfig, UnknownNames) {
             "mean 'adamw'?");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
             "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"resnet34\", \"resnet50\", \"resnet20\", \"resnet56\", "
-            "\"exported\", \"gpt\" or \"llama\", found \"perceptron\" (/model/type)");
+            "\"exported\", \"gpt\", \"llama\" or \"vit\", found \"perceptron\" (/model/type)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -385,7 +385,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
   EXPECT_EQ(
       refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt" or "llama", found "x" (/model/type))");
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama" or "vit", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "trainer/models/gpt.hpp"
+#include "trainer/models/model.hpp"
 #include "trainer/models/precision.hpp"
 
 namespace ddprun::trainer {
@@ -80,6 +81,22 @@ std::map<std::string, at::Tensor> gradients(ModelConfig config, bool recomputes,
     if (parameter->grad().defined()) found[parameter.key()] = parameter->grad();
   }
   return found;
+}
+
+TEST(Recomputed, VitHasTheSameBits) {
+  at::set_num_threads(1);
+  std::vector<std::vector<at::Tensor>> found;
+  for (const bool recomputes : {false, true}) {
+    ModelConfig config{.type = ModelConfig::Type::kVit, .dropout = 0.3, .n_layer = 3, .n_head = 2, .n_embd = 8, .init = {}};
+    config.activation_checkpointing = recomputes;
+    const auto model = make_model(config, {.channels = 3, .height = 8, .width = 8}, 5, 1);
+    seed(5);
+    model->forward(at::rand({2, 3, 8, 8})).square().mean().backward();
+    std::vector<at::Tensor>& all = found.emplace_back(std::vector{at::rand({2})});
+    for (const at::Tensor& parameter : model->parameters()) all.push_back(parameter.grad());
+  }
+  ASSERT_EQ(found[0].size(), found[1].size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(at::equal(found[0][i], found[1][i])) << i;
 }
 
 TEST(Recomputed, ModelHasTheSameBits) {

@@ -165,6 +165,44 @@ class Gpt(nn.Module):
         return nn.functional.linear(self.transformer["ln_f"](x), self.transformer["wte"].weight)
 
 
+class VitBlock(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)})
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, 4 * width), "fc2": nn.Linear(4 * width, width)})
+
+    def forward(self, x):
+        n, positions, width = x.shape
+        q, k, v = self.attn["qkv"](self.norm1(x)).reshape(n, positions, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.attn["proj"](mixed.transpose(1, 2).reshape(n, positions, width))
+        return x + self.mlp["fc2"](nn.functional.gelu(self.mlp["fc1"](self.norm2(x))))
+
+
+class Vit(nn.Module):
+    """With the names and the operators of timm's VisionTransformer."""
+
+    def __init__(self, settings: dict, size: int, channels: int, classes: int):
+        super().__init__()
+        width, patch = settings["n_embd"], settings.get("patch_size", 4)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, width) * 1e-6)
+        self.pos_embed = nn.Parameter(torch.randn(1, 1 + (size // patch) ** 2, width) * 0.02)
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(channels, width, patch, patch)})
+        self.blocks = nn.ModuleList(VitBlock(width, settings["n_head"]) for _ in range(settings["n_layer"]))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images):
+        x = self.patch_embed["proj"](images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls_token.expand(len(x), -1, -1), x), 1) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
+
+
 def rotated(x, cos, sin):
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
@@ -260,6 +298,8 @@ def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1, 
         return Gpt(settings, classes, size, end)
     if settings["type"] == "llama":
         return Llama(settings, classes, end)
+    if settings["type"] == "vit":
+        return Vit(settings, size, channels, classes)
     if settings["type"] == "mlp":
         return Mlp(settings["hidden"], size * size if channels else size, classes)
     return Cnn(size, classes) if settings["type"] == "cnn" else Resnet(settings["type"], channels, classes)

@@ -311,6 +311,10 @@ std::vector<Key> make_keys() {
       key("data.augment", "erase", NumberKind{.max = 1},
           "Probability that a rectangle of the picture is set to 0 after normalisation, as torchvision's RandomErasing does.",
           MEMBER(data.augment.erase), kAddedLater),
+      key("data.augment", "mixup", NumberKind{.max = 1000},
+          "Mix each picture and its label with the one before it in the global batch. How much stays its own is drawn from the "
+          "Beta distribution with this number as both parameters. 0: not.",
+          MEMBER(data.augment.mixup), kAddedLater),
 
       key("data.validation", "fraction", NumberKind{.max = 1, .below_max = true},
           "Share of the training samples that is held out. 0: not by a share.", MEMBER(data.validation.fraction), kAddedLater),

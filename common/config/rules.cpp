@@ -103,8 +103,8 @@ class Rules {
     if (!all_good({"/model/type", "/data/type"})) return;
     const bool pictures = c.data.type == DataConfig::Type::kIdx || c.data.type == DataConfig::Type::kCifar10 ||
                           c.data.type == DataConfig::Type::kCifar100 || c.data.type == DataConfig::Type::kFolder;
-    if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
-        all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
+    if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip || c.data.augment.mixup != 0) &&
+        all_good({"/data/augment/crop_padding", "/data/augment/flip", "/data/augment/mixup"})) {
       add("/data/augment", /*of_key=*/true,
           "only pictures can be augmented, found " + shown(find_key("data.type")->get(c)) + " for data.type (/data/augment)");
     }

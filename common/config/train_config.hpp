@@ -46,6 +46,7 @@ struct AugmentConfig {
   bool flip = false;              // mirror left-right with probability 1/2
   bool random_crop = false;       // folder only, as the next: crop anywhere, not in the middle
   double erase = 0;               // probability that a rectangle is set to 0 after normalisation
+  double mixup = 0;               // alpha of the Beta distribution by which two pictures are mixed; 0: none are
 };
 
 // A part of the training samples that is held out and evaluated, chosen by the seed: one of these, or none.

@@ -39,6 +39,7 @@ class Case:
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
     more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
+    augment: dict = dataclasses.field(default_factory=dict)
     end: int | None = None  # the byte that ends a document of a text
     relative: float = 0.0  # 0: the same bits
 
@@ -72,6 +73,8 @@ CASES = {
     # Of 64 squares; 85 = 10 * 8 + 5: an epoch's last step is ragged.
     "vit-cifar-2": Case({**VIT, "activation_checkpointing": True}, 2, data="cifar10", samples=85, batch_size=8, image=32, steps=30, clip={"clip_grad_norm": 1.0},
                         optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.05, "groups": [{"parameters": "*.bias", "weight_decay": 0}]}),
+    # 333 = 5 * 64 + 13, so that an epoch's last sample is mixed with one of 12 others.
+    "mlp-mixup-2": Case(MLP, 2, samples=333, steps=60, augment={"mixup": 0.4}, more={"label_smoothing": 0.1}),
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
                        optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
@@ -91,6 +94,7 @@ LONG_CASES = {
     "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
     "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
+    "vit-mixup-1": Case(VIT, 1, batch_size=32, steps=60, optimizer={"type": "adamw", "lr": 0.001}, augment={"mixup": 3}),
     "vit-1": Case({**VIT, "patch_size": 7}, 1, batch_size=32, steps=60, optimizer={"type": "adamw", "lr": 0.001}),
     "vit-lora-1": Case({**VIT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.qkv", "*.fc1"]}}, 1, batch_size=32, steps=40, optimizer={"type": "adamw", "lr": 0.003}),
     "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
@@ -189,7 +193,7 @@ def data_of(folder: pathlib.Path, case: Case) -> dict:
         write_cifar(folder, case.samples)
     else:
         write_dataset(folder, case.samples, case.image)
-    return {"type": case.data, "dir": str(folder), "mean": 0.2860, "std": 0.3530}
+    return {"type": case.data, "dir": str(folder), "mean": 0.2860, "std": 0.3530, "augment": case.augment}
 
 
 def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:

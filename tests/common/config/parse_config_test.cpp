@@ -254,6 +254,22 @@ TEST(ParseConfig, UnknownNames) {
             "\"exported\", \"gpt\", \"llama\" or \"vit\", found \"perceptron\" (/model/type)");
 }
 
+TEST(ParseConfig, TheAlphaOfAMixtureIsWithinBounds) {
+  EXPECT_EQ(refusal_of_override("data.augment.mixup=-0.1"),
+            "override 'data.augment.mixup=-0.1': expected a number from 0 to 1000, found -0.1 (/data/augment/mixup)");
+  EXPECT_EQ(refusal_of_override("data.augment.mixup=1001"),
+            "override 'data.augment.mixup=1001': expected a number from 0 to 1000, found 1001 (/data/augment/mixup)");
+}
+
+TEST(ParseConfig, TheHeadsOfAVitHaveOneWidth) {
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "n_embd": 10, "n_head": 4})"),
+            "train.json:2:36: expected a multiple of n_head, which is 4, found 10 (/model/n_embd)");
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "patch_size": 0})"),
+            "train.json:2:40: expected an integer from 1 to 4096, found 0 (/model/patch_size)");
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "cnn", "patch_size": 4})"),
+            "train.json:2:26: key 'patch_size' is for model type \"vit\" only, found type \"cnn\" (/model/patch_size)");
+}
+
 TEST(ParseConfig, KeysOfAnotherType) {
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adamw\", \"momentum\": 0.9}"),
             "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
@@ -448,8 +464,10 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
   EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),
             "train.json:1:86: key 'classes' is for data type \"idx\" or \"csv\" or \"arrays\" or \"folder\" only, found type "
             "\"tensors\" (/data/classes)");
-  EXPECT_EQ(refused_config(tensors + R"("augment": {"flip": true}}})"),
-            "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+  for (const char* augment : {R"("augment": {"flip": true}}})", R"("augment": {"mixup": 0.2}}})"}) {
+    EXPECT_EQ(refused_config(tensors + augment),
+              "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+  }
 }
 
 TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {

@@ -23,6 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
+from mixup import mixed, own_part
 from models import make_model, with_lora
 
 
@@ -86,11 +87,12 @@ def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def global_batches(samples: int, batch_size: int, seed: int):
-    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller."""
+    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller; its epoch, and where in that it begins."""
     epoch = 0
     while True:
         generator = torch.Generator().manual_seed(seed + epoch)
-        yield from torch.randperm(samples, generator=generator).split(batch_size)
+        for place, batch in enumerate(torch.randperm(samples, generator=generator).split(batch_size)):
+            yield batch, epoch, place * batch_size
         epoch += 1
 
 
@@ -172,17 +174,23 @@ def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: in
     return sums.item() / (following != NOT_PREDICTED).sum().item()
 
 
-def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, settings: dict) -> float:
+def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, epoch: int, position: int, settings: dict) -> float:
     """One optimizer step on a global batch; its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
+    inputs, targets = images[share], labels[share]
+    if alpha := settings["data"].get("augment", {}).get("mixup", 0):
+        parts = torch.tensor([own_part(alpha, settings["seed"], epoch, position + place) for place in range(len(batch))])
+        inputs, targets = mixed(images, labels, batch, torch.arange(rank, len(batch), world), parts, 10)
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
-        outputs = model(images[share])
+        outputs = model(inputs)
         if labels.is_floating_point():
-            loss = mse_loss(outputs, labels[share])
+            loss = mse_loss(outputs, targets)
+        elif targets.is_floating_point():
+            loss = cross_entropy(outputs.float(), targets, label_smoothing=settings.get("label_smoothing", 0))
         else:
-            loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), labels[share].flatten())
+            loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), targets.flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
     counts, counts_of_all = (len(share), len(batch)) if labels.is_floating_point() else ((labels[part] != NOT_PREDICTED).sum().item() for part in (share, batch))
     weight = counts * world / counts_of_all
@@ -227,7 +235,7 @@ def main() -> None:
     for step in range(settings["max_steps"]):
         for group, rate in zip(optimizer.param_groups, rates):
             group["lr"] = rate * rate_factor(schedule, step, settings["max_steps"])
-        losses.append(train_step(model, optimizer, scaler, images, labels, next(batches), settings))
+        losses.append(train_step(model, optimizer, scaler, images, labels, *next(batches), settings))
         events.append({"event": "step", "step": step + 1, "loss": losses[-1]})
         if every and ((step + 1) % every == 0 or step + 1 == settings["max_steps"]):
             events.append({"event": "eval", "step": step + 1, "loss": evaluate(network, *tested, settings.get("eval_batch_size", 1000))})

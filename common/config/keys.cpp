@@ -154,14 +154,15 @@ std::vector<Key> make_keys() {
           MEMBER(deterministic), kMayChange),
 
       key("model", "type",
-          NameKind{{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit"}},
+          NameKind{
+              {"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18, 34, 50: torchvision's networks, for "
           "small images. resnet20, 56: those of their paper for CIFAR. exported: a PyTorch model of yours, written by "
           "python/ddprun/export.py. gpt: GPT-2. llama: Llama. vit: the vision transformer, with timm's names.",
           MEMBER(model.type)),
       key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
       key("model", "dropout", NumberKind{.max = 1, .below_max = true},
-          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places, in a vit behind the positions, in "
+          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places. In a vit behind positions, in "
           "attention and behind each layer of a block.",
           MEMBER(model.dropout), only({"mlp", "cnn", "gpt", "vit"})),
       key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt", "llama", "vit"})),

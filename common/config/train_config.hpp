@@ -29,9 +29,9 @@ struct ModelConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of the squares that a picture is cut into
-  std::int64_t n_kv_head = 0;  // llama, as the next four: heads of keys and values; 0: n_head
-  std::int64_t n_inner = 0;    // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
-  double rope_theta = 10000;   // Hugging Face's names and defaults from here on
+  std::int64_t n_kv_head = 0;   // llama, as the next four: heads of keys and values; 0: n_head
+  std::int64_t n_inner = 0;     // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
+  double rope_theta = 10000;    // Hugging Face's names and defaults from here on
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;       // the head is the embedding
   bool activation_checkpointing = false;  // gpt, llama, vit: a block's activations are computed again in the backward pass

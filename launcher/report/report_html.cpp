@@ -53,7 +53,7 @@ struct Curves {
   std::vector<Point> loss, speed;
   std::map<std::string, std::vector<Point>> evaluated;  // by name; without the loss
   StepParts parts;
-  std::vector<double> restarts;                         // steps at which training resumed
+  std::vector<double> restarts;  // steps at which training resumed
 };
 
 void add_point(std::vector<Point>& points, double x, const ReportJson& value) {

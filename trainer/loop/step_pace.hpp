@@ -112,7 +112,7 @@ class StepPace {
   std::chrono::nanoseconds paused_{};
   std::array<std::chrono::nanoseconds, kParts> parts_{};  // of this step
   std::int64_t steps_before_ = 0;
-  std::int64_t steps_ = 0;                               // since parts were taken, as the next two
+  std::int64_t steps_ = 0;  // since parts were taken, as the next two
   std::chrono::nanoseconds took_{};
   std::array<std::chrono::nanoseconds, kParts> sums_{};
 };

@@ -181,9 +181,9 @@ void train_step(TrainingState& state, Workspace& work) {
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
   const auto no_number = overflow_is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
   const double own_loss = logs ? part_of_loss(losses, share) : 0;
-  const GlobalFigures figures = !logs ? GlobalFigures{} : work.pace.in(StepPart::kWaiting, [&] {
-    return global_figures(own_loss, asks_for_save, share, work, no_number);
-  });
+  const GlobalFigures figures =
+      !logs ? GlobalFigures{}
+            : work.pace.in(StepPart::kWaiting, [&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
 
   StepFigures shown{.loss = figures.loss};
   work.pace.in(StepPart::kOptimizer, [&] {

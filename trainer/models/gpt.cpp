@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "trainer/models/drawn.hpp"
-#include "trainer/models/transformer_parts.hpp"
 #include "trainer/models/low_rank.hpp"
 #include "trainer/models/recomputed.hpp"
 #include "trainer/models/seeded_generator.hpp"
+#include "trainer/models/transformer_parts.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -130,8 +130,8 @@ struct PatchBlock : torch::nn::Module {
 std::int64_t squares_of(const ModelConfig& config, ImageShape shape) {
   const std::int64_t side = config.patch_size;
   if (shape.height % side == 0 && shape.width % side == 0) return (shape.height / side) * (shape.width / side);
-  throw UsageError(c10::str("model.patch_size is ", side, ", but the data set's pictures are ", shape.height, " x ", shape.width,
-                            ": it has to divide both sides"));
+  throw UsageError(c10::str("model.patch_size is ", side, ", but the data set's pictures are ", shape.height, " x ",
+                            shape.width, ": it has to divide both sides"));
 }
 
 class Vit : public Model {
@@ -140,8 +140,8 @@ class Vit : public Model {
       : dropout_(config.dropout),
         recomputes_(config.activation_checkpointing),
         cls_token_(register_parameter("cls_token", at::empty({1, 1, config.n_embd}, at::TensorOptions(device)))),
-        pos_embed_(register_parameter(
-            "pos_embed", at::empty({1, 1 + squares_of(config, shape), config.n_embd}, at::TensorOptions(device)))),
+        pos_embed_(register_parameter("pos_embed",
+                                      at::empty({1, 1 + squares_of(config, shape), config.n_embd}, at::TensorOptions(device)))),
         patch_embed_(register_module(
             "patch_embed", std::make_shared<PatchEmbedding>(shape.channels, config.n_embd, config.patch_size, device))) {
     constexpr double kSpreadOfClass = 1e-6;

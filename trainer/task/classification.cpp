@@ -1,8 +1,8 @@
 // Implementation of classification.hpp.
 #include "trainer/task/classification.hpp"
 
-#include <ATen/core/Reduction.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
@@ -48,9 +48,7 @@ class Classification : public Task {
   }
 
  private:
-  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const {
-    return logits_of(module, batch.tensors.at(0));
-  }
+  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
   at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
     auto* const model = dynamic_cast<Model*>(&module);
     if (model == nullptr) throw InternalError("classification: the module is none that it made");

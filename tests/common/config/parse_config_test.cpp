@@ -275,9 +275,10 @@ TEST(ParseConfig, KeysOfAnotherType) {
             "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"hidden\": [5]}"),
             "train.json:2:11: key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) (/model/hidden)");
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
-            "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" only, found type \"resnet18\" "
-            "(/model/dropout)");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
+      "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" or \"vit\" only, found type \"resnet18\" "
+      "(/model/dropout)");
   EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
             "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" or \"polynomial\" or "
             "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");

@@ -248,7 +248,8 @@ TEST_P(LoaderTest, MixesAlikeWhateverTheWorld) {
             EXPECT_TRUE(batch.partners.empty());
             continue;
           }
-          for (std::int64_t i = 0; i < batch.tensors[0].size(0); ++i, place += world) found[share.position + place] = {batch, i};
+          for (std::int64_t i = 0; i < batch.tensors[0].size(0); ++i, place += world)
+            found[share.position + place] = {batch, i};
         }
       }
     }

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "tests/trainer/data/golden.hpp"
 

@@ -241,8 +241,7 @@ TEST(Vit, RefusesPicturesThatItsSquaresDoNotFill) {
     return "";
   };
   EXPECT_EQ(refusal(10, 5, 2), "");
-  EXPECT_EQ(refusal(28, 30, 2),
-            "model.patch_size is 5, but the data set's pictures are 28 x 30: it has to divide both sides");
+  EXPECT_EQ(refusal(28, 30, 2), "model.patch_size is 5, but the data set's pictures are 28 x 30: it has to divide both sides");
   EXPECT_EQ(refusal(10, 4, 2), "model.patch_size is 5, but the data set's pictures are 10 x 4: it has to divide both sides");
   EXPECT_EQ(refusal(10, 5, 3), "model.n_embd 8 can't be divided by model.n_head 3, and each head needs the same width");
 }

@@ -38,6 +38,10 @@ class StepPace {
     const Timed timed(of(part));
     return work();
   }
+  template <class Work>
+  auto waiting(const Work& work) {
+    return in(StepPart::kWaiting, work);
+  }
   // Likewise, of what was measured elsewhere.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }

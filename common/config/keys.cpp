@@ -154,20 +154,25 @@ std::vector<Key> make_keys() {
           MEMBER(deterministic), kMayChange),
 
       key("model", "type",
-          NameKind{{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama"}},
+          NameKind{
+              {"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18, 34, 50: torchvision's networks, for "
           "small images. resnet20, 56: those of their paper for CIFAR. exported: a PyTorch model of yours, written by "
-          "python/ddprun/export.py. gpt: GPT-2. llama: Llama.",
+          "python/ddprun/export.py. gpt: GPT-2. llama: Llama. vit: the vision transformer, with timm's names.",
           MEMBER(model.type)),
       key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
       key("model", "dropout", NumberKind{.max = 1, .below_max = true},
-          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places.", MEMBER(model.dropout),
-          only({"mlp", "cnn", "gpt"})),
-      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt", "llama"})),
+          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places. In a vit behind positions, in "
+          "attention and behind each layer of a block.",
+          MEMBER(model.dropout), only({"mlp", "cnn", "gpt", "vit"})),
+      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt", "llama", "vit"})),
       key("model", "n_head", IntegerKind{1, 100'000}, "Heads of attention of a block.", MEMBER(model.n_head),
-          only({"gpt", "llama"})),
+          only({"gpt", "llama", "vit"})),
       key("model", "n_embd", IntegerKind{1, 1'000'000}, "Width; n_head divides it.", MEMBER(model.n_embd),
-          only({"gpt", "llama"})),
+          only({"gpt", "llama", "vit"})),
+      key("model", "patch_size", IntegerKind{1, 4096},
+          "Height and width of the squares that a picture is cut into; divides both sides of it.", MEMBER(model.patch_size),
+          later_only({"vit"})),
       key("model", "n_kv_head", IntegerKind{0, 100'000},
           "Heads of keys and values; each is shared by as many heads of queries. 0: as many as n_head.",
           MEMBER(model.n_kv_head), later_only({"llama"})),
@@ -180,6 +185,10 @@ std::vector<Key> make_keys() {
           MEMBER(model.rms_norm_eps), later_only({"llama"})),
       key("model", "tie_word_embeddings", BoolKind{}, "The last layer's weight is the embedding's.",
           MEMBER(model.tie_word_embeddings), later_only({"llama"})),
+      key("model", "activation_checkpointing", BoolKind{},
+          "Keep only what each block is given, and compute the block again in the backward pass. Takes less memory and more "
+          "time, and changes no bit.",
+          MEMBER(model.activation_checkpointing), Traits{.may_change = true, .of_types = {"gpt", "llama", "vit"}}),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},
@@ -230,6 +239,11 @@ std::vector<Key> make_keys() {
       key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
       key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
           MEMBER(data.vocab_size), only({"tokens"})),
+      key("data", "end_of_document", IntegerKind{.max = 100'000'000, .nullable = true},
+          "The token that ends a document, as its last one. Then a sample may hold several: each token sees its own document "
+          "only, positions count from its begin, and what follows this token is not predicted.",
+          MEMBER(data.end_of_document),
+          Traits{.added_later = true, .of_types = {"tokens"}, .default_text = "no documents are told apart"}),
       key("data", "train_table", TextKind{}, "CSV file of training samples. Its first line names the columns.",
           MEMBER(data.train_table), later_only({"csv"})),
       key("data", "test_table", TextKind{}, "CSV file of test samples, with the same columns.", MEMBER(data.test_table),
@@ -298,6 +312,10 @@ std::vector<Key> make_keys() {
       key("data.augment", "erase", NumberKind{.max = 1},
           "Probability that a rectangle of the picture is set to 0 after normalisation, as torchvision's RandomErasing does.",
           MEMBER(data.augment.erase), kAddedLater),
+      key("data.augment", "mixup", NumberKind{.max = 1000},
+          "Mix each picture and its label with the one before it in the global batch. How much stays its own is drawn from the "
+          "Beta distribution with this number as both parameters. 0: not.",
+          MEMBER(data.augment.mixup), kAddedLater),
 
       key("data.validation", "fraction", NumberKind{.max = 1, .below_max = true},
           "Share of the training samples that is held out. 0: not by a share.", MEMBER(data.validation.fraction), kAddedLater),

@@ -20,6 +20,7 @@ struct BoolKind {};
 struct IntegerKind {
   std::int64_t min = 0;
   std::int64_t max = std::int64_t{1} << 53;  // every JSON reader keeps integers up to this exactly
+  bool nullable = false;                     // null is accepted and means "not given"
 };
 struct NumberKind {
   double min = 0;

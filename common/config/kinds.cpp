@@ -56,7 +56,10 @@ std::string expectation(const Kind& kind) {
   return std::visit(
       Overloaded{
           [](const BoolKind&) -> std::string { return "true or false"; },
-          [](const IntegerKind& k) { return "an integer from " + std::to_string(k.min) + " to " + std::to_string(k.max); },
+          [](const IntegerKind& k) {
+            return "an integer from " + std::to_string(k.min) + " to " + std::to_string(k.max) +
+                   (k.nullable ? ", or null" : "");
+          },
           [](const NumberKind& k) { return "a number" + range_text(k) + (k.nullable ? ", or null" : ""); },
           [](const TextKind& k) -> std::string {
             if (k.name_only) return "a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'";
@@ -88,7 +91,7 @@ std::string expectation(const Kind& kind) {
 bool accepts(const Kind& kind, const Json& value) {
   return std::visit(
       Overloaded{[&](const BoolKind&) { return value.is_boolean(); },
-                 [&](const IntegerKind& k) { return is_integer_in(value, k.min, k.max); },
+                 [&](const IntegerKind& k) { return value.is_null() ? k.nullable : is_integer_in(value, k.min, k.max); },
                  [&](const NumberKind& k) {
                    if (value.is_null()) return k.nullable;
                    if (!value.is_number()) return false;

@@ -103,12 +103,13 @@ class Rules {
     if (!all_good({"/model/type", "/data/type"})) return;
     const bool pictures = c.data.type == DataConfig::Type::kIdx || c.data.type == DataConfig::Type::kCifar10 ||
                           c.data.type == DataConfig::Type::kCifar100 || c.data.type == DataConfig::Type::kFolder;
-    if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
-        all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
+    if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip || c.data.augment.mixup != 0) &&
+        all_good({"/data/augment/crop_padding", "/data/augment/flip", "/data/augment/mixup"})) {
       add("/data/augment", /*of_key=*/true,
           "only pictures can be augmented, found " + shown(find_key("data.type")->get(c)) + " for data.type (/data/augment)");
     }
     check_folder();
+    if (c.model.type == ModelConfig::Type::kVit) check_heads(1);
     if (is_language_model(c) || c.data.type == DataConfig::Type::kTokens) return check_language_model();
     if (c.model.type != ModelConfig::Type::kExported) {
       if (c.data.is_table()) return check_tables();
@@ -202,19 +203,29 @@ class Rules {
                      shown(find_key("data.type")->get(c)) + " beside " + shown(find_key("model.type")->get(c)) +
                      " (/data/type)");
     }
-    if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
-    // Rotary positions turn pairs of numbers.
-    const bool llama = c.model.type == ModelConfig::Type::kLlama;
-    if (const std::int64_t step = c.model.n_head * (llama ? 2 : 1); c.model.n_embd % step != 0) {
-      add("/model/n_embd", /*of_key=*/false,
-          "expected a multiple of " + std::string(llama ? "2 n_head" : "n_head") + ", which is " + std::to_string(step) +
-              ", found " + std::to_string(c.model.n_embd) + " (/model/n_embd)");
+    if (c.data.end_of_document >= c.data.vocab_size && all_good({"/data/end_of_document", "/data/vocab_size"})) {
+      add("/data/end_of_document", /*of_key=*/false,
+          "expected a token below vocab_size, which is " + std::to_string(c.data.vocab_size) + ", found " +
+              std::to_string(*c.data.end_of_document) + " (/data/end_of_document)");
     }
+    if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
+    const bool llama = c.model.type == ModelConfig::Type::kLlama;
+    check_heads(llama ? 2 : 1);  // rotary positions turn pairs of numbers
     if (llama && c.model.n_kv_head > 0 && c.model.n_head % c.model.n_kv_head != 0) {
       add("/model/n_kv_head", /*of_key=*/false,
           "expected a divisor of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
               std::to_string(c.model.n_kv_head) + " (/model/n_kv_head)");
     }
+  }
+
+  // All heads have one width, a multiple of that.
+  void check_heads(std::int64_t multiple) {
+    const ModelConfig& m = config_.model;
+    const std::int64_t step = m.n_head * multiple;
+    if (!all_good({"/model/n_embd", "/model/n_head"}) || m.n_embd % step == 0) return;
+    add("/model/n_embd", /*of_key=*/false,
+        "expected a multiple of " + std::string(multiple == 2 ? "2 n_head" : "n_head") + ", which is " + std::to_string(step) +
+            ", found " + std::to_string(m.n_embd) + " (/model/n_embd)");
   }
 
   bool all_good(std::initializer_list<const char*> pointers) const {

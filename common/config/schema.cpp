@@ -26,7 +26,8 @@ OrderedJson kind_schema(const Kind& kind) {
             return {{"type", "boolean"}};
           },
           [](const IntegerKind& k) -> OrderedJson {
-            return {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}};
+            const OrderedJson type = k.nullable ? OrderedJson{"integer", "null"} : OrderedJson("integer");
+            return {{"type", type}, {"minimum", k.min}, {"maximum", k.max}};
           },
           [](const NumberKind& k) {
             OrderedJson out;

@@ -21,21 +21,23 @@ struct LoraConfig {
 };
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama"
+  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama, kVit };
+  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama" | "vit"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
-  double dropout = 0.0;                        // mlp, cnn, gpt: probability, 0 <= p < 1
-  std::int64_t n_layer = 12;                   // gpt and llama, as the next two: GPT-2's names and its smallest size
+  double dropout = 0.0;                        // mlp, cnn, gpt, vit: probability, 0 <= p < 1
+  std::int64_t n_layer = 12;                   // gpt, llama and vit, as the next two: GPT-2's names and its smallest size
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
-  std::int64_t n_kv_head = 0;  // llama, as the next four: heads of keys and values; 0: n_head
-  std::int64_t n_inner = 0;    // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
-  double rope_theta = 10000;   // Hugging Face's names and defaults from here on
+  std::int64_t patch_size = 4;  // vit: height and width of the squares that a picture is cut into
+  std::int64_t n_kv_head = 0;   // llama, as the next four: heads of keys and values; 0: n_head
+  std::int64_t n_inner = 0;     // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
+  double rope_theta = 10000;    // Hugging Face's names and defaults from here on
   double rms_norm_eps = 1e-6;
-  bool tie_word_embeddings = false;   // the head is the embedding
-  std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
-  std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
-  std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
+  bool tie_word_embeddings = false;       // the head is the embedding
+  bool activation_checkpointing = false;  // gpt, llama, vit: a block's activations are computed again in the backward pass
+  std::string init;                       // safetensors file of initial weights, from which all ranks start; empty: from seed
+  std::string path{};                     // exported only, and required there: a folder that python/ddprun/export.py wrote
+  std::vector<std::string> freeze{};      // patterns of names: such parameters are not trained
   LoraConfig lora{};
 };
 
@@ -44,6 +46,7 @@ struct AugmentConfig {
   bool flip = false;              // mirror left-right with probability 1/2
   bool random_crop = false;       // folder only, as the next: crop anywhere, not in the middle
   double erase = 0;               // probability that a rectangle is set to 0 after normalisation
+  double mixup = 0;               // alpha of the Beta distribution by which two pictures are mixed; 0: none are
 };
 
 // A part of the training samples that is held out and evaluated, chosen by the seed: one of these, or none.
@@ -68,10 +71,11 @@ struct DataConfig {
   std::string test_tokens = "val.bin";
   std::string tokenizer;  // of text: tokenizer.json, or a folder with it or with vocab.json and merges.txt; empty: bytes
   enum class TokenType { kUint16, kUint32 };
-  TokenType token_type = TokenType::kUint16;  // of a *.bin without a header
-  std::int64_t block_size = 1024;             // tokens of a sample
-  std::int64_t vocab_size = 50257;            // a token that is not below is an error naming its place
-  std::string train_table = "train.csv";      // csv only, as the next
+  TokenType token_type = TokenType::kUint16;      // of a *.bin without a header
+  std::int64_t block_size = 1024;                 // tokens of a sample
+  std::int64_t vocab_size = 50257;                // a token that is not below is an error naming its place
+  std::optional<std::int64_t> end_of_document{};  // tokens only: which token ends a document; absent: none does
+  std::string train_table = "train.csv";          // csv only, as the next
   std::string test_table = "test.csv";
   std::string train_inputs = "train_inputs.npy";  // arrays only, as the next three: FILE.npy or FILE.safetensors:NAME
   std::string train_targets = "train_targets.npy";

@@ -24,6 +24,7 @@
 #include "launcher/control/control_client.hpp"
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_html.hpp"
+#include "launcher/report/step_parts.hpp"
 
 namespace ddprun {
 namespace {
@@ -181,7 +182,8 @@ int show_report(std::span<const std::string> args) {
     print(open_in_browser(place) ? "opened " + place + "\n" : "the page is " + place + "\n");
     return 0;
   }
-  const std::string rendered = render_report(text.str(), file.string());  // this also checks the report
+  const std::string step_time = step_parts_of(RunLayout{file.parent_path()}.metrics()).text();
+  const std::string rendered = render_report(text.str(), file.string(), step_time);  // this also checks the report
   print(request.json ? text.str() : rendered);
   return 0;
 }

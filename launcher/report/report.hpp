@@ -58,7 +58,8 @@ class Report : public RunObserver {
   std::unique_ptr<Impl> impl_;
 };
 
-// A report.json as text for people. Throws UsageError naming `name` when `text` is no report.
-std::string render_report(std::string_view text, const std::string& name);
+// A report.json as text for people. `step_time`: where the time of its steps went, in words; empty: it is not known. Throws
+// UsageError naming `name` when `text` is no report.
+std::string render_report(std::string_view text, const std::string& name, const std::string& step_time = {});
 
 }  // namespace ddprun

@@ -13,6 +13,7 @@
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/report/report_figures.hpp"
+#include "launcher/report/step_parts.hpp"
 #include "launcher/report/svg.hpp"
 
 namespace ddprun {
@@ -51,14 +52,15 @@ std::string capitalised(std::string text) {
 struct Curves {
   std::vector<Point> loss, speed;
   std::map<std::string, std::vector<Point>> evaluated;  // by name; without the loss
-  std::vector<double> restarts;                         // steps at which training resumed
+  StepParts parts;
+  std::vector<double> restarts;  // steps at which training resumed
 };
 
 void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
   if (value.is_number() && std::isfinite(value.get<double>())) points.push_back({x, value.get<double>()});
 }
 
-// The figures that every step of ddptrain has. A script may have others, which get a chart each.
+// The figures that every step of ddptrain has, beside its parts. A script may have others, which get a chart each.
 constexpr std::string_view kFiguresOfAStep[] = {"loss", "lr", "gradient_norm", "samples_per_s"};
 
 Curves curves_of(std::istream& metrics) {
@@ -69,10 +71,12 @@ Curves curves_of(std::istream& metrics) {
     if (!report_value(event, "step").is_number()) continue;
     const double step = report_number_at(event, "step");
     if (kind == "step") {
+      curves.parts.take(event);
       add_point(curves.loss, step, report_value(event, "loss"));
       add_point(curves.speed, step, report_value(event, "samples_per_s"));
       for (const Figure& figure : evaluation_figures(event)) {
-        const bool shown_or_no_curve = std::ranges::find(kFiguresOfAStep, figure.name) != std::end(kFiguresOfAStep);
+        const bool shown_or_no_curve = std::ranges::find(kFiguresOfAStep, figure.name) != std::end(kFiguresOfAStep) ||
+                                       std::ranges::find(StepParts::kNames, figure.name) != StepParts::kNames.end();
         if (!shown_or_no_curve) add_point(curves.evaluated[figure.name], step, report_value(event, figure.name.c_str()));
       }
     } else if (kind == "eval") {
@@ -194,7 +198,7 @@ std::string figure_row(const std::string& name, const std::string& value) {
   return value.empty() ? "" : "<tr><th>" + escaped(name) + "</th><td>" + escaped(value) + "</td></tr>\n";
 }
 
-std::string figures_table(const ReportJson& report, const ReportFigures& figures) {
+std::string figures_table(const ReportJson& report, const ReportFigures& figures, const std::string& step_time) {
   std::string html = "<h2>Figures</h2>\n<table>\n";
   html += figure_row("run directory", report_text_at(report, "run_dir"));
   if (report_value(report, "last_step").is_number())
@@ -209,6 +213,7 @@ std::string figures_table(const ReportJson& report, const ReportFigures& figures
         figure_row("steps lost", format_count(figures.steps_lost) + ", " + format_duration(figures.lost_s) + " of training");
   for (const auto& [name, seconds] : figures.time) html += figure_row(name, format_duration(seconds));
   html += figure_row("goodput", goodput_of(figures));
+  html += figure_row("a step", step_time);
   return html + "</table>\n";
 }
 
@@ -229,8 +234,8 @@ std::string report_page(std::string_view text, std::istream& metrics, const std:
   page += "<h1>" + escaped(title) + "</h1>\n<p class=\"end " + (good ? std::string("good") : "bad") + "\">";
   page += escaped(how_it_ended(exit)) + "</p>\n" + time_line_html(figures.rounds);
   for (const RoundSpan& span : figures.rounds) page += round_html(span);
-  page += figures_table(report, figures);
   const Curves curves = curves_of(metrics);
+  page += figures_table(report, figures, curves.parts.text());
   page += chart("Loss", curves.loss, curves.restarts);
   page += chart("Samples a second", curves.speed, curves.restarts);
   for (const auto& [figure, points] : curves.evaluated) page += chart(capitalised(figure), points, curves.restarts);

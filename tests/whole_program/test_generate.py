@@ -82,6 +82,16 @@ def test_whatever_holds_the_weights_and_however_it_is_shown(ddptrain_bin, traine
     assert stopped["tokens"] == expected["tokens"][:expected["tokens"].index(stop)]
 
 
+def test_a_text_ends_where_its_document_does(ddptrain_bin, trained):
+    """With the token that ends one; of the prompt only the last document is seen."""
+    options = ("--prompt-tokens", "65,66", "--max-tokens", 20, "--temperature", 0)
+    whole = generated(ddptrain_bin, trained, *options)["tokens"]
+    end = whole[9]
+    assert generated(ddptrain_bin, trained, *options, f"data.end_of_document={end}")["tokens"] == whole[:whole.index(end)]
+    other = next(byte for byte in range(256) if byte not in (65, 66, *whole))
+    assert generated(ddptrain_bin, trained, "--prompt-tokens", f"70,71,{other},65,66", *options[2:], f"data.end_of_document={other}")["tokens"] == whole
+
+
 def test_the_same_seed_gives_the_same_text(ddptrain_bin, trained):
     texts = [generated(ddptrain_bin, trained, "--seed", seed)["text"] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]

@@ -1,8 +1,10 @@
 """A GPT on text and on token files: a lost worker and an interruption change no bit, the files of others are read alike, and what can't work is
 refused. Its losses beside Python's are in test_python_equivalence.py."""
 
+import json
 import pathlib
 import struct
+import sys
 
 import jobs
 import pytest
@@ -14,6 +16,9 @@ TEXT = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).par
 TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
 MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "n_inner": 64}
+
+# In a small process: a program's peak counts from the memory of the one that starts it.
+PEAK_OF = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +90,13 @@ def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrai
         assert state_of(tmp_path / kind) == state_of(tmp_path / "text")
 
 
-def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """13 samples a step over 2 and 3 workers, in micro-batches of 2: the losses of one worker, within rounding."""
+@pytest.mark.parametrize("end", [None, ord("\n")])
+def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
+    """13 samples a step over 2 and 3 workers, in micro-batches of 2: the losses of one worker, within rounding. Where lines are documents, no two
+    samples count alike."""
     train = jobs.write_config(tmp_path / "train.json", config(data, batch_size=13, model={**MODEL, "dropout": 0}, max_steps=14))
+    written = json.loads(train.read_text(encoding="utf-8"))
+    jobs.write_config(train, {**written, "data": {**written["data"], "end_of_document": end}})
     runs = {}
     for workers, micro in ((1, 0), (2, 0), (3, 2)):
         done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / str(workers), train, f"micro_batch_size={micro}"])
@@ -95,6 +104,30 @@ def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path):
         runs[workers] = [line["loss"] for line in jobs.metrics(tmp_path / str(workers)) if line["event"] in ("step", "eval")]
     for workers in (2, 3):
         assert runs[workers] == pytest.approx(runs[1], rel=2e-5)
+
+
+def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """With dropout, accumulation, and a worker that is killed in the middle of a backward pass and replaced."""
+    train = jobs.write_config(tmp_path / "train.json", config(data, micro_batch_size=4))
+    for run, more, fault in (("plain", (), ""), ("again", ("model.activation_checkpointing=true",), ""),
+                             ("killed", ("model.activation_checkpointing=true",), "kill rank=1 step=12 phase=backward")):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train, *more], DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+        assert state_of(tmp_path / run) == state_of(tmp_path / "plain")
+    assert [r["decision"] for r in jobs.report(tmp_path / "killed")["rounds"]] == ["regroup", "end"]
+
+
+def test_activation_checkpointing_takes_less_memory(ddptrain_bin, data, tmp_path):
+    """The peak of a step of 4,096 tokens through eight blocks."""
+    train = jobs.write_config(tmp_path / "train.json", config(data, model={**MODEL, "n_layer": 8, "n_embd": 64}, batch_size=128, max_steps=1, eval_every_steps=0,
+                                                              eval_batch_size=1))
+    peaks = []
+    for again in ("false", "true"):
+        done = jobs.run([sys.executable, "-c", PEAK_OF, ddptrain_bin, "--run-dir", tmp_path / again, train, f"model.activation_checkpointing={again}"])
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout.splitlines()[-1]))
+    assert peaks[1] < peaks[0] - 100_000, f"{peaks} KiB"
+    assert state_of(tmp_path / "true") == state_of(tmp_path / "false")
 
 
 def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data, tmp_path):
@@ -110,6 +143,7 @@ def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data,
 
 @pytest.mark.parametrize("changes,words", [
     (("data.vocab_size=100",), "with data.vocab_size 100 it has to be below that"),
+    (("data.end_of_document=256",), "expected a token below vocab_size, which is 256, found 256 (/data/end_of_document)"),
     (("data.block_size=100000",), "one sample of data.block_size 100000 needs 100001"),
     (("data.train_tokens=none.bin",), "none.bin: cannot be mapped: No such file or directory"),
     (("model.n_head=3",), "expected a multiple of n_head, which is 3, found 32 (/model/n_embd)"),

@@ -178,6 +178,12 @@ def test_updates_of_layers_that_are_not_ours_are_refused(ddprun_bin, line_worker
     assert done.returncode == 2 and "only the built-in models have low-rank updates; expected model.lora.rank 0, found 2" in done.stderr, done.stderr
 
 
+def test_pictures_are_mixed_by_the_built_in_tasks_only(ddprun_bin, line_worker, tmp_path, points):
+    train = jobs.write_config(tmp_path / "train.json", small(points))
+    done = jobs.run([ddprun_bin, "--worker", line_worker, "--run-dir", tmp_path / "run", train, "data.augment.mixup=0.2"])
+    assert done.returncode == 2 and "data.augment.mixup is 0.2, but this worker's task does not mix samples; expected 0 or nothing" in done.stderr, done.stderr
+
+
 def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, points):
     worker = line_worker
     config = {"name": "line", "data": {"dir": str(points)}, "epochs": 3, "batch_size": 16, "eval_every_steps": 5,

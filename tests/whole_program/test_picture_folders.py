@@ -64,9 +64,25 @@ def test_a_damaged_picture_ends_the_run_with_its_path(ddprun_bin, ddptrain_bin, 
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 1, "such an end needs no restart"
 
 
+def test_mixed_pictures_do_not_depend_on_the_number_of_workers(ddprun_bin, ddptrain_bin, train, tmp_path):
+    """The losses of 1, 2 and 3 workers within rounding, of what no mixing gives other ones; and a lost worker changes no bit."""
+    runs = {"1": (1, 0.4, ""), "2": (2, 0.4, ""), "3": (3, 0.4, ""), "killed": (2, 0.4, "kill rank=1 step=7 phase=backward"), "whole": (2, 0, "")}
+    for run, (workers, alpha, fault) in runs.items():
+        done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / run, train, "model={\"type\":\"vit\",\"n_layer\":1,\"n_head\":2,\"n_embd\":16}",
+                         f"data.augment.mixup={alpha}", "micro_batch_size=3", "batch_size=7"], DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+    losses = {run: [loss for _, loss in jobs.losses(tmp_path / run)] for run in runs}
+    assert losses["2"] == pytest.approx(losses["1"], rel=2e-5) and losses["3"] == pytest.approx(losses["1"], rel=2e-5)
+    assert losses["killed"] == losses["2"] and jobs.weights_digest(tmp_path / "killed") == jobs.weights_digest(tmp_path / "2")
+    assert losses["whole"] != pytest.approx(losses["2"], rel=1e-3)
+    jobs.assert_each_sample_once(tmp_path / "3", epochs=2, samples=2 * PER_CLASS - 8)
+
+
 @pytest.mark.parametrize("changes,words", [
     (("data.classes=3",), "pictures/train: has 2 folders, each of which is a class; data.classes is 3"),
     (("data.resize=7",), "expected 0 or at least image_size, which is 8, found 7 (/data/resize)"),
+    (("model.type=vit", "model.n_embd=8", "model.n_head=2", "model.patch_size=3"), "model.patch_size is 3, but the data set's pictures are 8 x 8: it has to divide both sides"),
+    (("data.augment.mixup=-1",), "expected a number from 0 to 1000, found -1 (/data/augment/mixup)"),
     (("data.train_folder=none",), "pictures/none: can't be listed: No such file or directory; expected a folder of pictures"),
 ])
 def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, changes, words):

@@ -24,6 +24,8 @@ MLP = {"type": "mlp", "hidden": [512, 512]}
 GPT = {"type": "gpt", "n_layer": 2, "n_head": 4, "n_embd": 64}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 160}
 
+VIT = {"type": "vit", "n_layer": 2, "n_head": 4, "n_embd": 32}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -37,6 +39,8 @@ class Case:
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
     more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
+    augment: dict = dataclasses.field(default_factory=dict)
+    end: int | None = None  # the byte that ends a document of a text
     relative: float = 0.0  # 0: the same bits
 
 
@@ -58,10 +62,19 @@ CASES = {
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
+    # A line is a document: a window has some, a share another number of tokens that count than the other rank's.
+    "gpt-documents-2": Case({**GPT, "activation_checkpointing": True}, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001},
+                            more={"eval_every_steps": 10}),
+    "llama-documents-2": Case(LLAMA, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001}),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
+    # Of 64 squares; 85 = 10 * 8 + 5: an epoch's last step is ragged.
+    "vit-cifar-2": Case({**VIT, "activation_checkpointing": True}, 2, data="cifar10", samples=85, batch_size=8, image=32, steps=30, clip={"clip_grad_norm": 1.0},
+                        optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.05, "groups": [{"parameters": "*.bias", "weight_decay": 0}]}),
+    # 333 = 5 * 64 + 13, so that an epoch's last sample is mixed with one of 12 others.
+    "mlp-mixup-2": Case(MLP, 2, samples=333, steps=60, augment={"mixup": 0.4}, more={"label_smoothing": 0.1}),
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
                        optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
@@ -81,6 +94,9 @@ LONG_CASES = {
     "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
     "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
+    "vit-mixup-1": Case(VIT, 1, batch_size=32, steps=60, optimizer={"type": "adamw", "lr": 0.001}, augment={"mixup": 3}),
+    "vit-1": Case({**VIT, "patch_size": 7}, 1, batch_size=32, steps=60, optimizer={"type": "adamw", "lr": 0.001}),
+    "vit-lora-1": Case({**VIT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.qkv", "*.fc1"]}}, 1, batch_size=32, steps=40, optimizer={"type": "adamw", "lr": 0.003}),
     "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
     "llama-lora-1": Case({**LLAMA, "lora": {"rank": 2, "alpha": 16, "modules": ["*"]}}, 1, samples=250, batch_size=8, image=64, steps=30,
                          optimizer={"type": "adamw", "lr": 0.003}),
@@ -166,7 +182,8 @@ def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
 def data_of(folder: pathlib.Path, case: Case) -> dict:
     if case.model["type"] in ("gpt", "llama"):
         write_text(folder, case.samples, case.image)
-        return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256}
+        return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256,
+                "end_of_document": case.end}
     if case.data.startswith("csv"):
         write_csv(folder, case.samples, case.image)
         number = case.data == "csv-number"
@@ -176,7 +193,7 @@ def data_of(folder: pathlib.Path, case: Case) -> dict:
         write_cifar(folder, case.samples)
     else:
         write_dataset(folder, case.samples, case.image)
-    return {"type": case.data, "dir": str(folder), "mean": 0.2860, "std": 0.3530}
+    return {"type": case.data, "dir": str(folder), "mean": 0.2860, "std": 0.3530, "augment": case.augment}
 
 
 def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:

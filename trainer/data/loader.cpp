@@ -3,6 +3,7 @@
 // it.
 #include "trainer/data/loader.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 #include <pthread.h>
@@ -56,7 +57,9 @@ class ShareMaker {
       const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
       Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
       // A mean by a weight of 0 is no number, and would count for nothing.
-      if (batch.weight > 0) share.micro_batches.push_back(std::move(batch));
+      if (!(batch.weight > 0)) continue;
+      if (options_.mixup > 0) add_partners(batch, share, first, draws);
+      share.micro_batches.push_back(std::move(batch));
     }
     if (share.micro_batches.empty()) share.micro_batches.push_back(stand_in(share));
     return share;
@@ -67,6 +70,7 @@ class ShareMaker {
     for (const TensorDescription& tensor : source_.describe().tensors) {
       bytes += static_cast<std::size_t>(c10::multiply_integers(tensor.sizes)) * c10::elementSize(tensor.type);
     }
+    if (options_.mixup > 0) bytes *= 2;
     return share_size(options_.batch_size, options_.world, options_.rank) * static_cast<std::int64_t>(bytes) <= kInlineBytes;
   }
 
@@ -77,6 +81,21 @@ class ShareMaker {
       epoch_ = epoch;
     }
     return order_;
+  }
+
+  // Of the share's samples from the `first` one on. A partner is what it is in its own place, whichever rank that is on.
+  void add_partners(Batch& batch, const Share& share, std::int64_t first, const Draws& draws) {
+    const std::vector<std::int64_t>& order = order_of(share.epoch);
+    const std::int64_t count = batch.tensors.front().size(0);
+    batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
+    auto* const parts = batch.own_part.mutable_data_ptr<float>();
+    std::vector<std::int64_t> partners;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t place = options_.rank + (first + i) * options_.world;
+      partners.push_back(order[static_cast<std::size_t>(share.position + mixed_with(place, share.global_size))]);
+      parts[i] = own_part(options_.mixup, options_.seed, share.epoch, share.position + place);
+    }
+    batch.partners = source_.make(partners, draws).tensors;
   }
 
   // The first sample, or where that one weighs nothing, the first of the global batch that weighs something.

@@ -29,6 +29,7 @@ struct LoaderOptions {
   std::int64_t micro_batch_size = 0;  // 0: whole share in one
   std::int64_t prefetch = 4;
   std::uint64_t seed = 0;
+  double mixup = 0;  // alpha of own_part() in sampler.hpp; 0: nothing is mixed
   int world = 1;
   int rank = 0;
 };

@@ -12,6 +12,14 @@ namespace ddprun::trainer {
 // The n sample indices in the order of that epoch.
 std::vector<std::int64_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
+// Mixup (Zhang et al. 2018): the sample at `place` of a global batch of `size` is mixed with the one at this place, the one
+// before it; the first with the last. The order of an epoch is random, so the pairs are.
+std::int64_t mixed_with(std::int64_t place, std::int64_t size);
+
+// How much of it stays its own: a number of the Beta(alpha, alpha) distribution, by Philox 4x32-10 with the seed and the
+// sample's position within the epoch. So it depends neither on the number of workers nor on restarts.
+float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_t position);
+
 // Samples that `rank` of `world` takes of the global batch order[position, position + size). May be empty in a ragged last
 // batch.
 std::vector<std::int64_t> share_of_batch(const std::vector<std::int64_t>& order, std::int64_t position, std::int64_t size,

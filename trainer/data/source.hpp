@@ -19,6 +19,9 @@
 
 namespace ddprun::trainer {
 
+// A label that no model is to predict: PyTorch's ignore_index.
+inline constexpr std::int64_t kNotPredicted = -100;
+
 // Samples made into tensors, the first dimension of each counts them.
 struct Batch {
   std::vector<at::Tensor> tensors;
@@ -27,6 +30,9 @@ struct Batch {
   // For a share in which nothing counts: a sample that some other rank has, so its weight is above 0, but its loss and
   // gradients count for nothing.
   bool stand_in = false;
+  // Mixup: with what each sample is mixed, as `tensors`, and how much of it stays its own, float32 [n]. Empty: it stays whole.
+  std::vector<at::Tensor> partners{};
+  at::Tensor own_part{};
 
   std::int64_t samples() const { return stand_in ? 0 : tensors.front().size(0); }
 };

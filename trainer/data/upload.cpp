@@ -8,6 +8,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <deque>
+#include <utility>
 
 #include "common/base/error.hpp"
 
@@ -51,11 +52,20 @@ void Upload::check(const Batch& batch) const {
   }
 }
 
+void Upload::finish(Batch& batch) const {
+  if (finish_) finish_(batch);
+  check(batch);
+  if (batch.partners.empty()) return;
+  Batch others{.tensors = std::move(batch.partners), .weight = batch.weight};
+  if (finish_) finish_(others);
+  check(others);
+  batch.partners = std::move(others.tensors);
+}
+
 Batch Upload::take(const Batch& batch) {
   if (!copies_) {
     Batch here = batch;
-    if (finish_) finish_(here);
-    check(here);
+    finish(here);
     return here;
   }
   Copies& copies = *copies_;
@@ -72,13 +82,16 @@ Batch Upload::take(const Batch& batch) {
   {
     const c10::StreamGuard copying(copies.stream);
     for (const at::Tensor& tensor : batch.tensors) there.tensors.push_back(tensor.to(device_, /*non_blocking=*/true));
-    if (finish_) finish_(there);
+    for (const at::Tensor& tensor : batch.partners) there.partners.push_back(tensor.to(device_, /*non_blocking=*/true));
+    if (batch.own_part.defined()) there.own_part = batch.own_part.to(device_, /*non_blocking=*/true);
+    finish(there);
     arrived.record(copies.stream);
   }
   arrived.block(computing);
   // Their memory is the other stream's: it is not to be used again before this one is done with them.
   for (const at::Tensor& tensor : there.tensors) tensor.record_stream(computing);
-  check(there);
+  for (const at::Tensor& tensor : there.partners) tensor.record_stream(computing);
+  if (there.own_part.defined()) there.own_part.record_stream(computing);
   return there;
 }
 

@@ -28,6 +28,8 @@ class Upload {
  private:
   struct Copies;  // null for the CPU
   void check(const Batch& batch) const;
+  // What the source left to do, for the batch and what it is mixed with; then both are checked.
+  void finish(Batch& batch) const;
 
   c10::Device device_;
   Description description_;

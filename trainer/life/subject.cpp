@@ -36,6 +36,7 @@ Subject chosen_by_config() {
                   case ModelConfig::Type::kResnet50:
                   case ModelConfig::Type::kResnet20:
                   case ModelConfig::Type::kResnet56:
+                  case ModelConfig::Type::kVit:
                     break;
                 }
                 return config.data.predicts_numbers() ? regression(config) : classification(config);

@@ -62,7 +62,7 @@ void RunLog::start_clock(std::int64_t step) {
   last_sent_ = {};
 }
 
-void RunLog::step(const StepFigures& figures) {
+void RunLog::step(const StepFigures& figures, const FigureList& parts) {
   const auto& [step, loss, lr, gradient_norm] = figures;
   const auto now = Clock::now();
   const std::int64_t samples = length_.samples_after(step);
@@ -86,16 +86,20 @@ void RunLog::step(const StepFigures& figures) {
   if (rank_ != 0) return;
 
   const std::int64_t epoch = epoch_of(step);
-  metrics_->write("step", {{"epoch", epoch},
-                           {"step", step},
-                           {"loss", loss},
-                           {"lr", lr},
-                           {"gradient_norm", gradient_norm},  // null where it is no number
-                           {"samples", samples},
-                           {"samples_per_s", speed}});
+  ordered_json record{{"epoch", epoch},
+                      {"step", step},
+                      {"loss", loss},
+                      {"lr", lr},
+                      {"gradient_norm", gradient_norm},  // null where it is no number
+                      {"samples", samples},
+                      {"samples_per_s", speed}};
+  for (const Figure& part : parts) record[part.name] = part.value;
+  metrics_->write("step", record);
   if (events_) {
-    events_->scalars(
-        step, {{"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}});
+    std::vector<EventFile::Scalar> scalars{
+        {"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}};
+    for (const Figure& part : parts) scalars.push_back({"time/" + part.name, part.value});
+    events_->scalars(step, scalars);
   }
   if (now - last_said_ >= kSayAtMostEvery || step == 1 || step == length_.total_steps) {
     last_said_ = now;

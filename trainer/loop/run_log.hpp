@@ -40,9 +40,9 @@ class RunLog {
   void start_clock(std::int64_t step);
   // Something that is no training took that long: it doesn't count for the speed.
   void stood_still(std::chrono::nanoseconds pause) { interval_begin_ += pause; }
-  // A logged step is finished. The agent hears of all of them while the round is
-  // young, later of rank 0's only, four in a second.
-  void step(const StepFigures& figures);
+  // A logged step is finished. `parts`: where this rank's time went since the last one, by their names; empty: it is not known.
+  // The agent hears of all of them while the round is young, later of rank 0's only, four in a second.
+  void step(const StepFigures& figures, const FigureList& parts = {});
   // Any other step is finished: at most every 400 ms something is sent, every 50 ms in the first seconds.
   void heartbeat(std::int64_t step);
   void evaluation(std::int64_t step, const Evaluation& result);

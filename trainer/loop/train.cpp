@@ -94,22 +94,27 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
 // runs. Returns the micro-batches' mean losses, none of a stand-in, as they are on the device.
 std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
   std::vector<at::Tensor> losses;
-  work.parallel->zero_grad();
+  StepPace& pace = work.pace;
+  pace.in(StepPart::kOptimizer, [&] { work.parallel->zero_grad(); });
   for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
     const bool sync = i + 1 == share.micro_batches.size();
     work.status.at(channel::Stage::kForward);
     work.faults.take(state.step, share.micro_batches[i].samples());
-    const Batch batch = work.upload->take(share.micro_batches[i]);
-    work.parallel->before_forward(sync);
-    at::Tensor loss = loss_of(work, *state.model, batch);
+    const Batch batch = pace.in(StepPart::kData, [&] { return work.upload->take(share.micro_batches[i]); });
+    at::Tensor loss = pace.in(StepPart::kForward, [&] {
+      work.parallel->before_forward(sync);
+      return loss_of(work, *state.model, batch);
+    });
     require_scalar(loss);
     work.parallel->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work, share);
     const double counts_for = batch.stand_in ? 0 : batch.weight;
-    const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
-    weighted(part, loss_scale(state.values, work.config)).backward();
-    work.parallel->after_backward(sync);
+    pace.in(StepPart::kBackward, [&] {
+      const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
+      weighted(part, loss_scale(state.values, work.config)).backward();
+      work.parallel->after_backward(sync);
+    });
     if (!batch.stand_in) losses.push_back(loss.detach());
   }
   return losses;
@@ -163,7 +168,7 @@ double clip_gradients(const Workspace& work, bool wanted) {
 // One optimizer step over one global batch.
 void train_step(TrainingState& state, Workspace& work) {
   const TrainConfig& config = work.config;
-  const Share share = work.pace.loading([&] { return work.loader->next(); });
+  const Share share = work.pace.in(StepPart::kData, [&] { return work.loader->next(); });
   const bool logs = logs_after(work.length, config, state.step + 1);
 
   begin_step(state);
@@ -178,25 +183,30 @@ void train_step(TrainingState& state, Workspace& work) {
   const double own_loss = logs ? part_of_loss(losses, share) : 0;
   const GlobalFigures figures =
       !logs ? GlobalFigures{}
-            : work.pace.waiting([&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
+            : work.pace.in(StepPart::kWaiting, [&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
 
-  const bool finite = unscale_gradients(work.trained, state.values, config);
-  const double gradient_norm = clip_gradients(work, logs);
-  work.status.at(channel::Stage::kOptimizer);
-  work.faults.at(FaultPhase::kOptimizer, state.step);
-  const double lr = learning_rate(state.values, config, work.length, state.step);
-  begin_update(state);
-  if (finite) update_weights(state, lr);
-  heed_gradients(state.values, config, finite);
-  end_step(state);
+  StepFigures shown{.loss = figures.loss};
+  work.pace.in(StepPart::kOptimizer, [&] {
+    const bool finite = unscale_gradients(work.trained, state.values, config);
+    shown.gradient_norm = clip_gradients(work, logs);
+    work.status.at(channel::Stage::kOptimizer);
+    work.faults.at(FaultPhase::kOptimizer, state.step);
+    shown.lr = learning_rate(state.values, config, work.length, state.step);
+    begin_update(state);
+    if (finite) update_weights(state, shown.lr);
+    heed_gradients(state.values, config, finite);
+    end_step(state);
+  });
+  shown.step = state.step;
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
-  const StepFigures shown{.step = state.step, .loss = figures.loss, .lr = lr, .gradient_norm = gradient_norm};
   if (logs) state.figures = shown;
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
+  work.pace.waited_in_backward(work.parallel->take_waited());
+  work.pace.done(state.step);
   if (logs) {
-    work.log.step(shown);
+    work.log.step(shown, work.pace.take_parts());
   } else {
     work.log.heartbeat(state.step);
   }
@@ -247,7 +257,7 @@ void flip_when_ordered(const TrainingState& state, const Workspace& work) {
 
 void compare(const TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kComparing);
-  work.pace.waiting([&] { compare_states(state, work.peers); });
+  work.pace.in(StepPart::kWaiting, [&] { compare_states(state, work.peers); });
   work.status.at(channel::Stage::kLoading);
 }
 
@@ -289,8 +299,9 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
-  // What is waited for on a GPU is not known here.
-  work.pace.begin(work.peers.world() > 1 && work.device.is_cpu() ? work.status.agent() : nullptr);
+  // What is waited for on a GPU is not known here, nor where else its time goes.
+  const bool knows_parts = work.device.is_cpu();
+  work.pace.begin(work.peers.world() > 1 && knows_parts ? work.status.agent() : nullptr, knows_parts);
   flip_when_ordered(state, work);
   if (work.origin == StateOrigin::kSurvivors && state.step > state.started_from) {
     work.log.catch_up(state.figures, state.evaluation);
@@ -306,8 +317,6 @@ Outcome train(TrainingState& state, Workspace& work) {
       return Outcome::kPreempted;
     }
     train_step(state, work);
-    work.pace.waited(work.parallel->take_waited());
-    work.pace.done(state.step);
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);

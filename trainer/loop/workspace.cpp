@@ -1,16 +1,25 @@
 // Implementation of workspace.hpp. The loader comes first: its thread makes batches while the ranks compare parameters.
 #include "trainer/loop/workspace.hpp"
 
+#include <c10/util/StringUtil.h>
+
+#include "common/base/error.hpp"
+
 namespace ddprun::trainer {
 
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
   const TrainConfig& config = means.config;
+  if (config.data.augment.mixup > 0 && !means.task.mixes()) {
+    throw UsageError("data.augment.mixup is " + c10::str(config.data.augment.mixup) +
+                     ", but this worker's task does not mix samples; expected 0 or nothing");
+  }
   Workspace work{means, peers, origin};
   work.loader = std::make_unique<Loader>(*means.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,
                                                        .micro_batch_size = config.micro_batch_size,
                                                        .prefetch = config.data.prefetch,
                                                        .seed = config.seed,
+                                                       .mixup = config.data.augment.mixup,
                                                        .world = peers.world(),
                                                        .rank = peers.rank()},
                                          state.step, means.length.total_steps);

@@ -12,5 +12,6 @@ namespace ddprun::trainer {
 std::shared_ptr<Model> make_mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device);
 std::shared_ptr<Model> make_cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device);
 std::shared_ptr<Model> make_resnet(ModelConfig::Type type, ImageShape shape, std::int64_t classes, c10::Device device);
+std::shared_ptr<Model> make_vit(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device);
 
 }  // namespace ddprun::trainer

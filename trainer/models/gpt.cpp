@@ -2,12 +2,9 @@
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -16,28 +13,15 @@
 #include <vector>
 
 #include "trainer/models/drawn.hpp"
-#include "trainer/models/language_parts.hpp"
 #include "trainer/models/low_rank.hpp"
+#include "trainer/models/recomputed.hpp"
 #include "trainer/models/seeded_generator.hpp"
+#include "trainer/models/transformer_parts.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-
-// A probability of 0 draws nothing from the generator.
-at::Tensor dropped(at::Tensor input, double probability, bool training) {
-  return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
-}
-
-struct LayerNorm : torch::nn::Module {
-  LayerNorm(std::int64_t width, c10::Device device)
-      : weight(register_parameter("weight", at::ones({width}, at::TensorOptions(device)))),
-        bias(register_parameter("bias", at::zeros({width}, at::TensorOptions(device)))) {}
-  at::Tensor of(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon); }
-  at::Tensor weight;
-  at::Tensor bias;
-};
 
 // A linear layer with its weight the other way round.
 struct Conv1D : LinearLayer {
@@ -93,9 +77,9 @@ struct Feedforward : torch::nn::Module {
 
 struct Block : torch::nn::Module {
   Block(const ModelConfig& config, double spread_of_last, c10::Device device)
-      : ln_1(register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, device))),
+      : ln_1(register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device))),
         attn(register_module("attn", std::make_shared<Attention>(config, spread_of_last, device))),
-        ln_2(register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, device))),
+        ln_2(register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device))),
         mlp(register_module("mlp", std::make_shared<Feedforward>(config, spread_of_last, device))) {}
 
   at::Tensor of(at::Tensor x, const TextContext& context, std::size_t block) const {
@@ -116,23 +100,32 @@ double spread_of_last(const ModelConfig& config) {
 struct Transformer : torch::nn::Module {
   Transformer(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
       : dropout(config.dropout),
+        recomputes(config.activation_checkpointing),
         wte(register_module("wte", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
         wpe(register_module("wpe", std::make_shared<Embedding>(positions, config.n_embd, device))) {
     const auto list = register_module("h", std::make_shared<torch::nn::Module>());
     for (std::int64_t i = 0; i < config.n_layer; ++i) {
       h.push_back(list->register_module(std::to_string(i), std::make_shared<Block>(config, spread_of_last(config), device)));
     }
-    ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, device));
+    ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device));
   }
 
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, context.positions_of(tokens));
     x = dropped(std::move(x), dropout, is_training());
-    for (std::size_t i = 0; i < h.size(); ++i) x = h[i]->of(std::move(x), context, i);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      if (recomputes) {
+        const auto block = [layer = h[i].get(), context, i](const at::Tensor& input) { return layer->of(input, context, i); };
+        x = recomputed(*h[i], x, block, dropout > 0 && is_training());
+      } else {
+        x = h[i]->of(std::move(x), context, i);
+      }
+    }
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return ln_f->of(x);
   }
   double dropout;
+  bool recomputes;
   std::shared_ptr<Embedding> wte;
   std::shared_ptr<Embedding> wpe;
   std::vector<std::shared_ptr<Block>> h;

@@ -16,9 +16,10 @@
 #include "common/base/error.hpp"
 #include "trainer/models/drawn.hpp"
 #include "trainer/models/gpt.hpp"
-#include "trainer/models/language_parts.hpp"
 #include "trainer/models/low_rank.hpp"
+#include "trainer/models/recomputed.hpp"
 #include "trainer/models/seeded_generator.hpp"
+#include "trainer/models/transformer_parts.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -46,7 +47,8 @@ std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs
 }
 
 // Rotary positions (Su et al. 2021): number i of a head's first half and of its second half are turned by an angle of
-// position / theta^(2i / width). [positions, width of a head], computed in the weights' type, as Hugging Face does in float32.
+// position / theta^(2i / width). [positions, width of a head], or [n, 1, positions, width] where texts have positions of their
+// own; computed in the weights' type, as Hugging Face does in float32.
 struct Rotation {
   at::Tensor cos;
   at::Tensor sin;
@@ -55,7 +57,8 @@ struct Rotation {
     const at::Tensor exponents = at::arange(0, width, 2, options) / width;
     const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
     const at::Tensor angles = positions.to(c10::typeMetaToScalarType(options.dtype())).unsqueeze(-1) * frequencies.unsqueeze(0);
-    const at::Tensor both = at::cat({angles, angles}, -1);
+    const at::Tensor repeated = at::cat({angles, angles}, -1);
+    const at::Tensor both = positions.dim() > 1 ? repeated.unsqueeze(1) : repeated;  // the same for all heads
     cos = both.cos();
     sin = both.sin();
   }
@@ -139,6 +142,7 @@ struct Decoder : torch::nn::Module {
   Decoder(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
       : head_width(config.n_embd / config.n_head),
         theta(config.rope_theta),
+        recomputes(config.activation_checkpointing),
         embed_tokens(register_module("embed_tokens", std::make_shared<Embedding>(vocabulary, config.n_embd, device))) {
     const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
     for (std::int64_t i = 0; i < config.n_layer; ++i) {
@@ -150,12 +154,22 @@ struct Decoder : torch::nn::Module {
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(embed_tokens->weight, tokens);
     const Rotation rotation(context.positions_of(tokens), head_width, theta, x.options().requires_grad(false));
-    for (std::size_t i = 0; i < layers.size(); ++i) x = layers[i]->of(std::move(x), rotation, context, i);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (recomputes) {
+        const auto block = [layer = layers[i].get(), rotation, context, i](const at::Tensor& input) {
+          return layer->of(input, rotation, context, i);
+        };
+        x = recomputed(*layers[i], x, block, /*draws=*/false);
+      } else {
+        x = layers[i]->of(std::move(x), rotation, context, i);
+      }
+    }
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return norm->of(x);
   }
   std::int64_t head_width;
   double theta;
+  bool recomputes;
   std::shared_ptr<Embedding> embed_tokens;
   std::vector<std::shared_ptr<DecoderLayer>> layers;
   std::shared_ptr<RmsNorm> norm;

@@ -37,6 +37,9 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
     case ModelConfig::Type::kResnet56:
       require_size("resnet20\" or \"resnet56", shape, 4, "it halves them twice");
       return make_resnet(config.type, shape, classes, device);
+    case ModelConfig::Type::kVit:
+      require_size("vit", shape, 1, "it takes any that model.patch_size divides");
+      return make_vit(config, shape, classes, device);
     case ModelConfig::Type::kGpt:  // make_language_model, in gpt.hpp
     case ModelConfig::Type::kLlama:
     case ModelConfig::Type::kExported:  // trainer/exported makes it

@@ -8,6 +8,7 @@
 //             convolution, stride 1, no max-pool)
 //   resnet20, resnet56
 //             the same with three stages of 16, 32 and 64 channels and shortcuts without parameters
+//   vit       timm's VisionTransformer (cls_token, pos_embed, patch_embed.proj, blocks.0.norm1, blocks.0.attn.qkv, ..., head)
 #pragma once
 
 #include <c10/core/Device.h>

@@ -32,11 +32,17 @@ class SeenTokens {
 };
 
 struct TextContext {
-  SeenTokens* seen = nullptr;  // what comes before the tokens; they are added to it
+  at::Tensor mask{};           // bool [n, 1, tokens, tokens]: who is seen by whom; undefined: all that come before
+  at::Tensor positions{};      // int64 [n, tokens], each in its text; undefined: they count on from what was seen
+  SeenTokens* seen = nullptr;  // not together with the others; the tokens are added to it
 
-  // Of these tokens [n, tokens]: [tokens], counting on from what was seen.
+  // Positions of so many tokens: [tokens], or [n, tokens].
   at::Tensor positions_of(const at::Tensor& tokens) const;
 };
+
+// Several texts in one window, each ends with the token `end`: a token sees its own text only, and positions count from each
+// text's begin, or from the window's.
+TextContext several_texts(const at::Tensor& tokens, std::int64_t end);
 
 // Attention of queries [n, heads, tokens, width]; keys and values may have fewer heads, each for as many of the queries'.
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const TextContext& context,

@@ -11,6 +11,7 @@
 #include <ATen/ops/topk.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "common/base/error.hpp"
@@ -29,17 +30,21 @@ std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at
 }
 
 Generation::Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision,
-                       Sampling sampling)
+                       Sampling sampling, std::optional<std::int64_t> end)
     : model_(model),
       positions_(positions),
       device_(device),
       precision_(precision),
       sampling_(sampling),
+      end_(end),
       generator_(at::detail::createCPUGenerator(sampling.seed)),
       seen_(positions) {}
 
 std::span<const std::int64_t> Generation::window_of(const std::vector<std::int64_t>& tokens) const {
-  return std::span(tokens).last(std::min(tokens.size(), static_cast<std::size_t>(positions_)));
+  const auto last = std::prev(tokens.end());
+  auto begin = tokens.begin();
+  if (end_) begin = std::find(std::reverse_iterator(last), tokens.rend(), *end_).base();
+  return {std::max(begin, tokens.end() - std::min<std::ptrdiff_t>(positions_, std::ssize(tokens))), tokens.end()};
 }
 
 at::Tensor Generation::logits_after(std::span<const std::int64_t> window, bool whole) {

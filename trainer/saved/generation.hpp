@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,8 +27,10 @@ std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at
 
 class Generation {
  public:
-  // `model` in evaluation mode, on the device, made for `positions`. It outlives this.
-  Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision, Sampling sampling);
+  // `model` in evaluation mode, on the device, made for `positions`. It outlives this. `end`: a token that ends a document;
+  // what comes after one does not see what comes before it.
+  Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision, Sampling sampling,
+             std::optional<std::int64_t> end = {});
 
   // The token that follows these, 1 or more: of what is longer than the model's positions it sees the end. One more token than
   // in the call before costs a pass over that one, as long as all fit the positions; anything else costs a pass over all.
@@ -45,6 +48,7 @@ class Generation {
   c10::Device device_;
   TrainConfig::Precision precision_;
   Sampling sampling_;
+  std::optional<std::int64_t> end_;
   at::Generator generator_;
   SeenTokens seen_;
   std::vector<std::int64_t> window_;  // of the call before

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,12 +104,14 @@ void generate_text(const GenerateOptions& options) {
   auto* const model = dynamic_cast<Gpt*>(module.get());
   if (model == nullptr) throw InternalError("generate_text: language_model() made another module");
   Generation generation(*model, config.data.block_size, device, config.precision,
-                        {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed});
+                        {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
+                        config.data.end_of_document);
+  const std::optional<std::int64_t> stop = options.stop_token ? options.stop_token : config.data.end_of_document;
   Output output(options, vocabulary.get());
   for (const std::int64_t token : tokens) output.add(token, /*of_prompt=*/true);
   for (std::int64_t i = 0; i < options.max_tokens; ++i) {
     const std::int64_t token = generation.next(tokens);
-    if (options.stop_token == token) break;
+    if (token == stop) break;
     tokens.push_back(token);
     output.add(token, /*of_prompt=*/false);
   }

@@ -75,14 +75,18 @@ class TextPredictor : public Predictor {
     auto* const model = dynamic_cast<Gpt*>(module_.get());
     if (model == nullptr) throw InternalError("text_predictor: language_model() made another module");
     const Autocast precision(config_.precision, device_.type());
-    const at::Tensor on_device = at::tensor(tokens, at::kLong).to(device_);
-    const at::Tensor logits = model->forward(on_device.unsqueeze(0)).to(at::kFloat).squeeze(0);
+    const at::Tensor on_device = at::tensor(tokens, at::kLong).to(device_), window = on_device.unsqueeze(0);
+    const at::Tensor logits = model->forward(window, context_of(window, config_.data)).to(at::kFloat).squeeze(0);
     const at::Tensor last = at::softmax(logits.select(0, count - 1), 0);
     const auto next = last.argmax().item<std::int64_t>();
     nlohmann::ordered_json line{{"tokens", count}, {"loss", nullptr}};
-    if (count > 1) {
-      line["loss"] = at::cross_entropy_loss(logits.slice(0, 0, count - 1), on_device.slice(0, 1, count), /*weight=*/{},
-                                            at::Reduction::Mean)
+    at::Tensor targets = on_device.slice(0, 1, count);
+    if (const auto end = config_.data.end_of_document) {
+      targets = targets.masked_fill(on_device.slice(0, 0, count - 1).eq(*end), kNotPredicted);
+    }
+    if (targets.ne(kNotPredicted).any().item<bool>()) {
+      line["loss"] = at::cross_entropy_loss(logits.slice(0, 0, count - 1), targets, /*weight=*/{}, at::Reduction::Mean,
+                                            /*ignore_index=*/kNotPredicted)
                          .item<double>();
     }
     line["next_token"] = next;

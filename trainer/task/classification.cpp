@@ -1,8 +1,12 @@
 // Implementation of classification.hpp.
 #include "trainer/task/classification.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/models/model.hpp"
@@ -11,7 +15,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// The kernel of Python's F.cross_entropy: logits float [n, classes], labels int64 [n].
+// The kernel of Python's F.cross_entropy: logits float [n, classes], labels int64 [n] or probabilities like the logits.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, at::Reduction::Reduction reduction,
                          double label_smoothing) {
   return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, /*ignore_index=*/-100, label_smoothing);
@@ -27,8 +31,11 @@ class Classification : public Task {
   }
 
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+    if (!batch.partners.empty()) return mixed_loss(module, batch);
     return cross_entropy(logits_of(module, batch), batch.tensors.at(1), at::Reduction::Mean, config_.label_smoothing);
   }
+
+  bool mixes() const override { return true; }
 
   std::vector<std::string> figures() const override { return {"loss", "accuracy"}; }
 
@@ -41,10 +48,28 @@ class Classification : public Task {
   }
 
  private:
-  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const {
+  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
+  at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
     auto* const model = dynamic_cast<Model*>(&module);
     if (model == nullptr) throw InternalError("classification: the module is none that it made");
-    return forward(*model, batch.tensors.at(0), config_.channels_last);
+    return forward(*model, images, config_.channels_last);
+  }
+
+  // Pictures and labels are mixed alike, as torchvision's MixUp does: each label is a probability of all classes.
+  at::Tensor mixed_loss(torch::nn::Module& module, const Batch& batch) const {
+    const at::Tensor& images = batch.tensors.at(0);
+    const at::Tensor own = batch.own_part.view({-1, 1}), other = 1 - own;
+    const auto of_pictures = [&](const at::Tensor& part) {
+      std::vector<std::int64_t> sizes(static_cast<std::size_t>(images.dim()), 1);
+      sizes.front() = images.size(0);
+      return part.view(sizes);
+    };
+    const at::Tensor logits = logits_of(module, images * of_pictures(own) + batch.partners.at(0) * of_pictures(other));
+    // Not one_hot(), which looks at the labels and so waits for a GPU.
+    const at::Tensor classes = at::arange(logits.size(1), batch.tensors.at(1).options());
+    const auto certain = [&](const at::Tensor& labels) { return labels.unsqueeze(1).eq(classes).to(at::kFloat); };
+    const at::Tensor targets = certain(batch.tensors.at(1)) * own + certain(batch.partners.at(1)) * other;
+    return cross_entropy(logits, targets, at::Reduction::Mean, config_.label_smoothing);
   }
 
   TrainConfig config_;

@@ -30,13 +30,14 @@ class LanguageModel : public Task {
   }
 
  private:
-  static at::Tensor next_token_loss(torch::nn::Module& module, const Batch& batch, at::Reduction::Reduction reduction,
-                                    double label_smoothing) {
+  at::Tensor next_token_loss(torch::nn::Module& module, const Batch& batch, at::Reduction::Reduction reduction,
+                             double label_smoothing) const {
     auto* const model = dynamic_cast<Gpt*>(&module);
     if (model == nullptr) throw InternalError("language_model: the module is none that it made");
-    const at::Tensor logits = model->forward(batch.tensors.at(0));
+    const at::Tensor& tokens = batch.tensors.at(0);
+    const at::Tensor logits = model->forward(tokens, context_of(tokens, config_.data));
     return at::cross_entropy_loss(logits.flatten(0, 1), batch.tensors.at(1).flatten(), /*weight=*/{}, reduction,
-                                  /*ignore_index=*/-100, label_smoothing);
+                                  /*ignore_index=*/kNotPredicted, label_smoothing);
   }
 
   TrainConfig config_;
@@ -46,6 +47,10 @@ class LanguageModel : public Task {
 
 bool is_language_model(ModelConfig::Type type) {
   return type == ModelConfig::Type::kGpt || type == ModelConfig::Type::kLlama;
+}
+
+TextContext context_of(const at::Tensor& tokens, const DataConfig& config) {
+  return config.end_of_document ? several_texts(tokens, *config.end_of_document) : TextContext{};
 }
 
 std::unique_ptr<Task> language_model(const TrainConfig& config) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/config/train_config.hpp"
+#include "trainer/models/text_context.hpp"
 #include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
@@ -12,7 +13,10 @@ namespace ddprun::trainer {
 // Whether a model of that type is one.
 bool is_language_model(ModelConfig::Type type);
 
-// Of the config it reads `model`, `data.vocab_size`, `seed` and `label_smoothing`.
+// What each of these tokens [n, positions] sees: of a document its own tokens, where the config tells documents apart.
+TextContext context_of(const at::Tensor& tokens, const DataConfig& config);
+
+// Of the config it reads `model`, `data.vocab_size`, `data.end_of_document`, `seed` and `label_smoothing`.
 std::unique_ptr<Task> language_model(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

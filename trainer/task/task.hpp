@@ -32,6 +32,9 @@ class Task {
   // the device's default generator, which is seeded by run, step and rank before each step.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
 
+  // Whether loss() mixes the samples of a batch that has partners. Only such a task is given one.
+  virtual bool mixes() const { return false; }
+
   // The names of what measure() adds, "loss" among them; always the same.
   virtual std::vector<std::string> figures() const = 0;
   // Adds this batch of the test set to the figures. The module is in evaluation mode, nothing records gradients.

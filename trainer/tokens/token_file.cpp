@@ -90,7 +90,7 @@ class TokenSource : public Source {
  public:
   TokenSource(const std::filesystem::path& file, std::int64_t block, std::int64_t vocabulary, std::int64_t limit,
               const char* limit_key, const TokenReading& reading)
-      : file_(file), block_(block), vocabulary_(vocabulary) {
+      : file_(file), block_(block), vocabulary_(vocabulary), end_of_document_(reading.end_of_document) {
     auto mapped = std::make_unique<MappedFile>(file);
     if (reading.vocabulary && is_text_file(file)) {
       encoded_ = reading.vocabulary->encode(mapped->bytes());
@@ -116,22 +116,33 @@ class TokenSource : public Source {
   Description describe() const override {
     return {.tensors = {{.sizes = {block_}, .type = at::kLong}, {.sizes = {block_}, .type = at::kLong}}};
   }
-  double weight(std::int64_t /*sample*/) const override { return static_cast<double>(block_); }
+  // Reads the sample where documents are told apart.
+  double weight(std::int64_t sample) const override {
+    std::int64_t predicted = block_;
+    for (std::int64_t i = 0; end_of_document_ && i < block_; ++i) {
+      if (tokens_.at(sample * block_ + i) == *end_of_document_) --predicted;
+    }
+    return static_cast<double>(predicted);
+  }
 
   Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
     const auto count = static_cast<std::int64_t>(samples.size());
     const at::Tensor inputs = at::empty({count, block_}, at::kLong), targets = at::empty({count, block_}, at::kLong);
     auto* input = inputs.mutable_data_ptr<std::int64_t>();
     auto* target = targets.mutable_data_ptr<std::int64_t>();
+    std::int64_t predicted = count * block_;
     for (const std::int64_t sample : samples) {
       const std::int64_t first = sample * block_;
       std::int64_t token = checked(first);
       for (std::int64_t i = 0; i < block_; ++i) {
+        const bool ends = token == end_of_document_;
         *input++ = token;
-        *target++ = token = checked(first + i + 1);
+        token = checked(first + i + 1);
+        *target++ = ends ? kNotPredicted : token;
+        if (ends) --predicted;
       }
     }
-    return {.tensors = {inputs, targets}, .weight = static_cast<double>(count * block_)};
+    return {.tensors = {inputs, targets}, .weight = static_cast<double>(predicted)};
   }
 
   std::string fingerprint() const override {
@@ -153,6 +164,7 @@ class TokenSource : public Source {
   Tokens tokens_;
   std::int64_t block_;
   std::int64_t vocabulary_;
+  std::optional<std::int64_t> end_of_document_;
   std::int64_t size_ = 0;
 };
 
@@ -198,6 +210,7 @@ Sources read_tokens(const DataConfig& config) {
   TokenReading reading{.width =
                            config.token_type == DataConfig::TokenType::kUint32 ? sizeof(std::uint32_t) : sizeof(std::uint16_t)};
   if (!config.tokenizer.empty()) reading.vocabulary = vocabulary_of(config);
+  reading.end_of_document = config.end_of_document;
   return {.train = token_source(folder / config.train_tokens, config.block_size, config.vocab_size, config.train_samples,
                                 "data.train_samples", reading),
           .test = token_source(folder / config.test_tokens, config.block_size, config.vocab_size, config.test_samples,

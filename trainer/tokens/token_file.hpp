@@ -1,6 +1,7 @@
 // Text as tokens, as a Source: a sample is a run of data.block_size tokens and the token that follows each. Samples lie one
 // after the other in the file; what is left at its end is not used. Batches are {tokens int64 [n, block], next tokens int64 [n,
-// block]}, and each sample counts for its tokens. Files are mapped and not read whole:
+// block]}, and each sample counts for its tokens. What follows the end of a document is not predicted: it is kNotPredicted in
+// the batch and counts for nothing. Files are mapped and not read whole:
 //   *.bin  tokens of 16 or 32 bits, little-endian: bare as nanoGPT writes them, or behind a header of llm.c, which says which
 //   other  text: each byte is a token, or a vocabulary says what is; then the file is encoded whole, into memory
 #pragma once
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ namespace ddprun::trainer {
 struct TokenReading {
   std::size_t width = 2;                              // bytes of a token in a *.bin without a header: 2 or 4
   std::shared_ptr<const Vocabulary> vocabulary = {};  // of text; null: bytes
+  std::optional<std::int64_t> end_of_document = {};   // absent: no documents are told apart
 };
 
 // `limit`: so many samples of it, 0 for all; `limit_key` names it. Throws UsageError for a file that is none of these or has no

@@ -115,6 +115,8 @@ TEST(Keys, SetAndGetAreTheSameMember) {
       other = {{{"parameters", "a"}, {"lr_scale", 0.5}, {"weight_decay", 0.25}}};
     } else if (before.is_array()) {
       other = nlohmann::json::array({before.at(0), before.at(0)});
+    } else if (std::holds_alternative<IntegerKind>(key.kind) && before.is_null()) {
+      other = 3;
     } else {
       other = before.is_number_integer() ? nlohmann::json(before.get<std::int64_t>() + 1)
                                          : nlohmann::json(accepts(key.kind, 0.75) ? 0.75 : 1.5);

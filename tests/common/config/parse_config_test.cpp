@@ -51,6 +51,18 @@ TEST(ParseConfig, ControlCharactersOfTheInputStayOutOfMessages) {
   EXPECT_EQ(refusal_of_override("\x1b[31m=1").find('\x1b'), std::string::npos);
 }
 
+TEST(ParseConfig, TheEndOfADocumentIsATokenOrNone) {
+  const auto parsed = [](const std::string& end) {
+    return parse_config(R"({"model": {"type": "gpt"}, "data": {"dir": "d", "type": "tokens", "end_of_document": )" + end + "}}",
+                        "train.json", "/base")
+        .data.end_of_document;
+  };
+  EXPECT_EQ(parsed("null"), std::nullopt);
+  EXPECT_EQ(parsed("0"), 0);
+  EXPECT_THROW(parsed("-1"), UsageError);
+  EXPECT_THROW(parsed("50257"), UsageError);
+}
+
 TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
   EXPECT_EQ(refusal_of_keys("\"epochs\": 99999999999999999999999"),
             "train.json:2:11: expected an integer from 1 to 1000000000, found 99999999999999999999999 (/epochs)");
@@ -239,7 +251,23 @@ TEST(ParseConfig, UnknownNames) {
             "mean 'adamw'?");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
             "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"resnet34\", \"resnet50\", \"resnet20\", \"resnet56\", "
-            "\"exported\", \"gpt\" or \"llama\", found \"perceptron\" (/model/type)");
+            "\"exported\", \"gpt\", \"llama\" or \"vit\", found \"perceptron\" (/model/type)");
+}
+
+TEST(ParseConfig, TheAlphaOfAMixtureIsWithinBounds) {
+  EXPECT_EQ(refusal_of_override("data.augment.mixup=-0.1"),
+            "override 'data.augment.mixup=-0.1': expected a number from 0 to 1000, found -0.1 (/data/augment/mixup)");
+  EXPECT_EQ(refusal_of_override("data.augment.mixup=1001"),
+            "override 'data.augment.mixup=1001': expected a number from 0 to 1000, found 1001 (/data/augment/mixup)");
+}
+
+TEST(ParseConfig, TheHeadsOfAVitHaveOneWidth) {
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "n_embd": 10, "n_head": 4})"),
+            "train.json:2:36: expected a multiple of n_head, which is 4, found 10 (/model/n_embd)");
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "patch_size": 0})"),
+            "train.json:2:40: expected an integer from 1 to 4096, found 0 (/model/patch_size)");
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "cnn", "patch_size": 4})"),
+            "train.json:2:26: key 'patch_size' is for model type \"vit\" only, found type \"cnn\" (/model/patch_size)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -247,9 +275,10 @@ TEST(ParseConfig, KeysOfAnotherType) {
             "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"hidden\": [5]}"),
             "train.json:2:11: key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) (/model/hidden)");
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
-            "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" only, found type \"resnet18\" "
-            "(/model/dropout)");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
+      "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" or \"vit\" only, found type \"resnet18\" "
+      "(/model/dropout)");
   EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
             "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" or \"polynomial\" or "
             "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");
@@ -373,7 +402,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
   EXPECT_EQ(
       refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt" or "llama", found "x" (/model/type))");
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama" or "vit", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {
@@ -436,8 +465,10 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
   EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),
             "train.json:1:86: key 'classes' is for data type \"idx\" or \"csv\" or \"arrays\" or \"folder\" only, found type "
             "\"tensors\" (/data/classes)");
-  EXPECT_EQ(refused_config(tensors + R"("augment": {"flip": true}}})"),
-            "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+  for (const char* augment : {R"("augment": {"flip": true}}})", R"("augment": {"mixup": 0.2}}})"}) {
+    EXPECT_EQ(refused_config(tensors + augment),
+              "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+  }
 }
 
 TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {

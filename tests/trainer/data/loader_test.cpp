@@ -8,7 +8,9 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "tests/trainer/data/golden.hpp"
@@ -227,6 +229,55 @@ TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
   }
   EXPECT_FALSE(whole.micro_batches[0].tensors[0].equal(
       Loader(*plain, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].tensors[0]));
+}
+
+// What each sample of a global batch is mixed with, and how, whoever has it, in whatever micro-batch.
+TEST_P(LoaderTest, MixesAlikeWhateverTheWorld) {
+  const Dataset data = counted_data(23, side());
+  const auto source = picture_source(data, kNormalization, {.crop_padding = 1, .flip = true});
+  const auto mixed_by = [&](int world, std::int64_t micro) {
+    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;  // by position in the epoch, and where in the batch
+    for (int rank = 0; rank < world; ++rank) {
+      Loader loader(*source,
+                    {.batch_size = 10, .micro_batch_size = micro, .seed = 3, .mixup = 0.4, .world = world, .rank = rank}, 3, 6);
+      for (int step = 0; step < 3; ++step) {
+        const Share share = loader.next();
+        std::int64_t place = rank;
+        for (const Batch& batch : share.micro_batches) {
+          if (batch.stand_in) {
+            EXPECT_TRUE(batch.partners.empty());
+            continue;
+          }
+          for (std::int64_t i = 0; i < batch.tensors[0].size(0); ++i, place += world)
+            found[share.position + place] = {batch, i};
+        }
+      }
+    }
+    return found;
+  };
+  const auto alone = mixed_by(1, 0);
+  ASSERT_EQ(alone.size(), 23U);
+  const std::vector<std::int64_t> order = epoch_order(23, 3, 1);
+  for (const auto& [position, at] : alone) {
+    const auto& [batch, i] = at;
+    const std::int64_t first = position / 10 * 10, size = std::min<std::int64_t>(10, 23 - first);
+    const std::int64_t before = first + (position - first + size - 1) % size;
+    EXPECT_EQ(batch.partners[1][i].item<std::int64_t>(), order[static_cast<std::size_t>(before)] % 10);
+    const auto& [its, place] = alone.at(before);
+    EXPECT_TRUE(batch.partners[0][i].equal(its.tensors[0][place])) << "as it is in its own place";
+    EXPECT_EQ(batch.own_part[i].item<float>(), own_part(0.4, 3, 1, position));
+  }
+  for (const auto& [world, micro] : {std::pair<int, std::int64_t>{2, 0}, {3, 0}, {3, 2}, {12, 0}}) {
+    const auto shared = mixed_by(world, micro);
+    ASSERT_EQ(shared.size(), alone.size());
+    for (const auto& [position, at] : alone) {
+      const auto& [batch, i] = at;
+      const auto& [its, k] = shared.at(position);
+      EXPECT_TRUE(its.partners[0][k].equal(batch.partners[0][i])) << position << " of " << world;
+      EXPECT_TRUE(its.partners[1][k].equal(batch.partners[1][i]));
+      EXPECT_TRUE(its.own_part[k].equal(batch.own_part[i]));
+    }
+  }
 }
 
 TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "tests/trainer/data/golden.hpp"
 
@@ -81,6 +85,57 @@ TEST(ShareSize, DiffersByAtMostOneBetweenRanks) {
       EXPECT_LE(share_size(size, world, 0) - share_size(size, world, world - 1), 1);
       EXPECT_EQ(share_size(size, world, 0), (size + world - 1) / world);
     }
+  }
+}
+
+// Numbers of tests/whole_program/reference/mixup.py.
+TEST(Mixup, OwnPartIsThatOfPython) {
+  const std::vector<std::pair<double, std::vector<float>>> expected{
+      {0.2, {0.551183155F, 0.047628391F, 0.998656153F, 0.926712291F}},
+      {1.0, {0.576491057F, 0.053166314F, 0.646642243F, 0.322916136F}},
+      {4.0, {0.533381247F, 0.257613693F, 0.571086355F, 0.437865822F}}};
+  for (const auto& [alpha, parts] : expected) {
+    EXPECT_FLOAT_EQ(own_part(alpha, 5, 0, 0), parts[0]);
+    EXPECT_FLOAT_EQ(own_part(alpha, 5, 0, 1), parts[1]);
+    EXPECT_FLOAT_EQ(own_part(alpha, 5, 3, 7), parts[2]);
+    EXPECT_FLOAT_EQ(own_part(alpha, 5, 2, 100'000), parts[3]);
+  }
+}
+
+TEST(Mixup, OwnPartsSpreadAsTheBetaDistributionDoes) {
+  for (const double alpha : {0.2, 1.0, 4.0, 1000.0}) {
+    constexpr int kCount = 20'000;
+    double sum = 0, squares = 0;
+    for (int position = 0; position < kCount; ++position) {
+      const double part = own_part(alpha, 1, 0, position);
+      sum += part;
+      squares += (part - 0.5) * (part - 0.5);
+    }
+    EXPECT_NEAR(sum / kCount, 0.5, 0.01) << alpha;
+    EXPECT_NEAR(squares / kCount * 4 * (2 * alpha + 1), 1, 0.03) << alpha;
+  }
+}
+
+// Next to nothing leaves a sample whole or takes it away, and is a number.
+TEST(Mixup, OwnPartIsBetween0And1WhateverAlphaIs) {
+  for (const double alpha : {std::numeric_limits<double>::denorm_min(), 1e-300, 1e-6, 0.01, 1000.0}) {
+    for (int position = 0; position < 200; ++position) {
+      const float part = own_part(alpha, 1, 0, position);
+      EXPECT_TRUE(part >= 0 && part <= 1) << alpha << " " << part;
+    }
+  }
+}
+
+TEST(Mixup, EachSampleOfABatchIsMixedWithOneOther) {
+  for (const std::int64_t size : {1, 2, 7, 64}) {
+    std::set<std::int64_t> others;
+    for (std::int64_t place = 0; place < size; ++place) {
+      others.insert(mixed_with(place, size));
+      EXPECT_EQ(mixed_with(place, size) == place, size == 1);
+    }
+    EXPECT_EQ(std::ssize(others), size);
+    EXPECT_EQ(*others.begin(), 0);
+    EXPECT_EQ(*others.rbegin(), size - 1);
   }
 }
 

@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(InlineAndThread, UploadTest, testing::Values(4, 256));
 TEST_P(UploadTest, NormalisesBytesToTheLoadersBits) {
   const Dataset data = pictures(23, GetParam());
   for (const AugmentConfig augment : {AugmentConfig{}, AugmentConfig{.crop_padding = 2, .flip = true}}) {
-    const LoaderOptions options{.batch_size = 10, .micro_batch_size = 3, .seed = 5};
+    const LoaderOptions options{.batch_size = 10, .micro_batch_size = 3, .seed = 5, .mixup = 1};
     const auto of_floats = picture_source(data, kScale, augment);
     const auto of_bytes = picture_source(data, kScale, augment, Pictures::kPinnedBytes);
     Loader floats(*of_floats, options, 0, 6);
@@ -46,6 +46,8 @@ TEST_P(UploadTest, NormalisesBytesToTheLoadersBits) {
         const Batch there = upload.take(raw.micro_batches[i]);
         EXPECT_TRUE(there.tensors[0].equal(normalised.micro_batches[i].tensors[0])) << "step " << step;
         EXPECT_TRUE(there.tensors[1].equal(normalised.micro_batches[i].tensors[1]));
+        EXPECT_TRUE(there.partners.at(0).equal(normalised.micro_batches[i].partners.at(0))) << "what it is mixed with";
+        EXPECT_TRUE(there.own_part.equal(normalised.micro_batches[i].own_part));
       }
     }
   }

@@ -211,6 +211,60 @@ class Llama(nn.Module):
         return self.lm_head(self.model["norm"](x))
 
 
+class VitBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)})
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, 4 * width), "fc2": nn.Linear(4 * width, width)})
+
+    def forward(self, x):
+        heads = []
+        q, k, v = self.attn["qkv"](self.norm1(x)).chunk(3, -1)
+        for head in range(self.heads):
+            its = slice(head * x.size(-1) // self.heads, (head + 1) * x.size(-1) // self.heads)
+            scores = q[..., its] @ k[..., its].transpose(1, 2) / (x.size(-1) // self.heads) ** 0.5
+            heads.append(scores.softmax(-1) @ v[..., its])
+        x = x + self.attn["proj"](torch.cat(heads, -1))
+        y = self.mlp["fc1"](self.norm2(x))
+        return x + self.mlp["fc2"](y * (1 + torch.erf(y / 2 ** 0.5)) / 2)
+
+
+class Vit(nn.Module):
+    """Names, layout and initial weights of timm's VisionTransformer; its squares are cut and multiplied by hand."""
+
+    def __init__(self, channels, height, width, classes, patch=4, layers=2, heads=2, wide=8):
+        super().__init__()
+        self.patch = patch
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, wide))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + height // patch * (width // patch), wide))
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(channels, wide, patch, patch)})
+        self.blocks = nn.ModuleList(VitBlock(wide, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(wide, eps=1e-6)
+        self.head = nn.Linear(wide, classes)
+        torch.manual_seed(42)
+        self.patch_embed["proj"].reset_parameters()
+        nn.init.normal_(self.cls_token, std=1e-6)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, images):
+        n, channels, height, width = images.shape
+        squares = images.view(n, channels, height // self.patch, self.patch, width // self.patch, self.patch)
+        squares = squares.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        first = self.patch_embed["proj"]
+        x = squares @ first.weight.flatten(1).T + first.bias
+        x = torch.cat((self.cls_token.expand(n, 1, -1), x), 1) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x[:, 0]))
+
+
 def closed_form(shape, offset):
     n = torch.Size(shape).numel()
     return (torch.arange(n, dtype=torch.float64) + offset).sin().mul(0.05).float().reshape(shape)
@@ -220,13 +274,13 @@ golden = {"torch": torch.__version__, "models": []}
 for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("resnet18", resnet(), (3, 8, 8)),
                           ("resnet34", resnet(blocks=(3, 4, 6, 3)), (3, 8, 8)), ("resnet50", resnet(blocks=(3, 4, 6, 3), bottlenecks=True), (3, 8, 8)),
                           ("resnet20", resnet(first=16, blocks=(3, 3, 3), convolution=False), (3, 8, 8)),
-                          ("resnet56", resnet(first=16, blocks=(9, 9, 9), convolution=False), (3, 8, 8))]:
+                          ("resnet56", resnet(first=16, blocks=(9, 9, 9), convolution=False), (3, 8, 8)), ("vit", Vit, (3, 8, 12))]:
     torch.manual_seed(42)
     model = make(*shape, 10)
     seeded = {k: [float(v).hex() for v in p.detach().flatten()[[0, -1]]] for k, p in model.named_parameters()}
     with torch.no_grad():
         for k, (parameter, p) in enumerate(model.named_parameters()):
-            is_scale = p.dim() == 1 and parameter.endswith(".weight")
+            is_scale = p.dim() == 1 and parameter.endswith(".weight")  # of batch or layer norm
             p.copy_(closed_form(p.shape, k) + (1 if is_scale else 0))
     images = (closed_form((4, *shape), 0.5) * 20).double()
     model.double()

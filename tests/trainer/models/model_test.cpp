@@ -29,8 +29,8 @@ ModelConfig config_of(const std::string& name) {
       {"mlp", ModelConfig::Type::kMlp},           {"cnn", ModelConfig::Type::kCnn},
       {"resnet18", ModelConfig::Type::kResnet18}, {"resnet34", ModelConfig::Type::kResnet34},
       {"resnet50", ModelConfig::Type::kResnet50}, {"resnet20", ModelConfig::Type::kResnet20},
-      {"resnet56", ModelConfig::Type::kResnet56}};
-  return {.type = kTypes.at(name), .hidden = {20, 12}, .init = {}};
+      {"resnet56", ModelConfig::Type::kResnet56}, {"vit", ModelConfig::Type::kVit}};
+  return {.type = kTypes.at(name), .hidden = {20, 12}, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
 // As in make_golden.py.
@@ -79,7 +79,7 @@ class ModelTest : public testing::TestWithParam<std::string> {
   ImageShape shape_;
 };
 INSTANTIATE_TEST_SUITE_P(All, ModelTest,
-                         testing::Values("mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56"),
+                         testing::Values("mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "vit"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(ModelTest, HasPythonsNamesAndShapesInPythonsOrder) {
@@ -186,13 +186,17 @@ TEST_P(ModelTest, TakesABatchOfOneWhenEvaluating) {
 }
 
 TEST(Dropout, DrawsOnlyInTrainingAndOnlyWhenAskedFor) {
-  for (const ModelConfig::Type type : {ModelConfig::Type::kMlp, ModelConfig::Type::kCnn}) {
+  for (const ModelConfig::Type type : {ModelConfig::Type::kMlp, ModelConfig::Type::kCnn, ModelConfig::Type::kVit}) {
     const at::Tensor images = closed_form({8, 1, 8, 8}, 0) * 20;
-    const auto model = make_model({.type = type, .hidden = {64}, .dropout = 0.5, .init = {}}, {1, 8, 8}, 10, 0);
+    const auto of = [type](double dropout) {
+      return make_model({.type = type, .hidden = {64}, .dropout = dropout, .n_layer = 1, .n_head = 2, .n_embd = 8, .init = {}},
+                        {1, 8, 8}, 10, 0);
+    };
+    const auto model = of(0.5);
     EXPECT_FALSE(model->forward(images).equal(model->forward(images)));
     model->eval();
     EXPECT_TRUE(model->forward(images).equal(model->forward(images)));
-    const auto plain = make_model({.type = type, .hidden = {64}, .init = {}}, {1, 8, 8}, 10, 0);
+    const auto plain = of(0);
     EXPECT_TRUE(plain->forward(images).equal(plain->forward(images)));
   }
 }
@@ -224,6 +228,22 @@ TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
   EXPECT_EQ(refusal(12, {"fc1", "fc2"}), "");
   EXPECT_TRUE(
       refusal(1'000'000'000'000, {"fc1", "fc2"}).starts_with("model.lora.rank: expected at most 12, found 1000000000000"));
+}
+
+TEST(Vit, RefusesPicturesThatItsSquaresDoNotFill) {
+  const auto refusal = [](std::int64_t height, std::int64_t width, std::int64_t heads) -> std::string {
+    try {
+      make_model({.type = ModelConfig::Type::kVit, .n_layer = 1, .n_head = heads, .n_embd = 8, .patch_size = 5, .init = {}},
+                 {1, height, width}, 10, 0);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(10, 5, 2), "");
+  EXPECT_EQ(refusal(28, 30, 2), "model.patch_size is 5, but the data set's pictures are 28 x 30: it has to divide both sides");
+  EXPECT_EQ(refusal(10, 4, 2), "model.patch_size is 5, but the data set's pictures are 10 x 4: it has to divide both sides");
+  EXPECT_EQ(refusal(10, 5, 3), "model.n_embd 8 can't be divided by model.n_head 3, and each head needs the same width");
 }
 
 TEST(MakeModel, RefusesImagesThatAreTooSmall) {

@@ -1,12 +1,15 @@
-// What a token sees: a model that keeps keys and values, beside plain passes.
+// What a token sees: a model that keeps keys and values, and one with several texts in its window, beside plain passes.
 #include "trainer/models/text_context.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -62,6 +65,34 @@ TEST(SeenTokens, GiveTheLogitsOfAPassOverAll) {
       seen.clear();
       expect_alike(model->forward(tokens.narrow(1, 0, 2), {.seen = &seen}), whole.narrow(1, 0, 2), type);
       EXPECT_THROW(model->forward(tokens.narrow(1, 2, 2), {.seen = &seen}), InternalError) << "one by one";
+    }
+  }
+}
+
+TEST(SeveralTexts, BeginBehindAnEnd) {
+  const at::Tensor tokens = at::tensor({5, 0, 3, 4, 0, 0, 7, 8}, at::kLong).view({1, 8});
+  const TextContext context = several_texts(tokens, 0);
+  EXPECT_TRUE(context.positions.equal(at::tensor({0, 1, 0, 1, 2, 0, 0, 1}, at::kLong).view({1, 8})));
+  const std::vector<std::int64_t> text{0, 0, 1, 1, 1, 2, 3, 3};
+  for (std::int64_t i = 0; i < 8; ++i) {
+    for (std::int64_t k = 0; k < 8; ++k) {
+      const bool sees = k <= i && text[static_cast<std::size_t>(i)] == text[static_cast<std::size_t>(k)];
+      EXPECT_EQ(context.mask[0][0][i][k].item<bool>(), sees) << i << " and " << k;
+    }
+  }
+}
+
+TEST(SeveralTexts, AreWhatEachIsByItself) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor tokens = at::tensor({5, 1, 3, 4, 2, 1, 7, 8, 9, 10, 3, 2, 2, 5, 4, 6}, at::kLong).view({2, 8});
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const auto& model : both_models(type)) {
+      const at::Tensor packed = model->forward(tokens, several_texts(tokens, 1));
+      for (const auto& [row, begin, count] : {std::tuple{0, 0, 2}, {0, 2, 4}, {0, 6, 2}, {1, 0, 8}}) {
+        const at::Tensor alone = model->forward(tokens.narrow(0, row, 1).narrow(1, begin, count));
+        expect_alike(packed.narrow(0, row, 1).narrow(1, begin, count), alone, type);
+      }
+      EXPECT_FALSE(at::allclose(packed, model->forward(tokens), 1e-3)) << "texts see each other in a plain pass";
     }
   }
 }

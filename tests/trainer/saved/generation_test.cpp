@@ -102,6 +102,17 @@ TEST(Generation, OneMoreTokenIsTheOnlyOneThatIsLookedAtAsLongAsAllFit) {
   EXPECT_EQ(looked_at({7, 9, 3, 4, 5, 6}), (Tokens{3, 4, 5, 6})) << "more than one more";
 }
 
+TEST(Generation, ATextSeesNoDocumentThatEndedBeforeIt) {
+  Looking model;
+  Generation generation(model, /*positions=*/4, c10::kCPU, TrainConfig::Precision::kFp32, {.temperature = 0}, /*end=*/9);
+  generation.next({1, 9, 2, 3});
+  EXPECT_TRUE(model.seen.equal(at::tensor({2, 3}, at::kLong)));
+  generation.next({1, 9, 2, 9});
+  EXPECT_TRUE(model.seen.equal(at::tensor({2, 9}, at::kLong)));
+  generation.next({9});
+  EXPECT_TRUE(model.seen.equal(at::tensor({9}, at::kLong)));
+}
+
 TEST(Generation, WeightsThatAreNoNumbersWriteNothing) {
   Looking model;
   model.scale = std::numeric_limits<double>::quiet_NaN();

@@ -137,6 +137,25 @@ TEST(Tokens, OfATextAreItsBytes) {
   EXPECT_TRUE(at::equal(batch.tensors.at(1), at::tensor({255, 10}, at::kLong).view({1, 2})));
 }
 
+TEST(Tokens, WhatFollowsTheEndOfADocumentIsNotPredictedAndCountsForNothing) {
+  TemporaryFolder folder;
+  write_text(folder / "a.bin", as_bytes({1, 9, 2, 3, 9, 9, 9, 9, 4, 5, 6, 7, 9}));
+  const auto source = token_source(folder / "a.bin", 4, 1000, 0, "", {.end_of_document = 9});
+  EXPECT_EQ(source->weight(0), 3);
+  EXPECT_EQ(source->weight(1), 0);
+  EXPECT_EQ(source->weight(2), 4);
+  const std::vector<std::int64_t> all{0, 1, 2};
+  const Batch batch = source->make(all, {});
+  EXPECT_EQ(batch.weight, 7);
+  EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({1, 9, 2, 3, 9, 9, 9, 9, 4, 5, 6, 7}, at::kLong).view({3, 4})));
+  constexpr std::int64_t kNo = kNotPredicted;
+  EXPECT_TRUE(
+      at::equal(batch.tensors.at(1), at::tensor({std::int64_t{9}, kNo, std::int64_t{3}, std::int64_t{9}, kNo, kNo, kNo, kNo,
+                                                 std::int64_t{5}, std::int64_t{6}, std::int64_t{7}, std::int64_t{9}},
+                                                at::kLong)
+                                         .view({3, 4})));
+}
+
 TEST(Tokens, FilesThatAreNoneAreRefused) {
   TemporaryFolder folder;
   EXPECT_EQ(refusal(folder, "a.bin", ""), "is empty");

@@ -112,6 +112,22 @@ class Conv1d(nn.Module):
         return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.size()[:-1], -1)
 
 
+def documents(tokens, end: int | None):
+    """Who sees whom, and the place of each token in its document, which ends with the token `end`."""
+    if end is None:
+        return None, torch.arange(tokens.size(1))
+    mask = torch.zeros(tokens.size(0), 1, tokens.size(1), tokens.size(1), dtype=torch.bool)
+    places = torch.zeros_like(tokens)
+    for row, window in enumerate(tokens.tolist()):
+        begin = 0
+        for place, token in enumerate(window):
+            mask[row, 0, place, begin:place + 1] = True
+            places[row, place] = place - begin
+            if token == end:
+                begin = place + 1
+    return mask, places
+
+
 class GptBlock(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -121,10 +137,10 @@ class GptBlock(nn.Module):
         self.ln_2 = nn.LayerNorm(width)
         self.mlp = nn.ModuleDict({"c_fc": Conv1d(width, 4 * width), "c_proj": Conv1d(4 * width, width)})
 
-    def forward(self, x):
+    def forward(self, x, mask):
         n, positions, width = x.shape
         q, k, v = (part.view(n, positions, self.heads, -1).transpose(1, 2) for part in self.attn["c_attn"](self.ln_1(x)).split(width, 2))
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         x = x + self.attn["c_proj"](mixed.transpose(1, 2).reshape(n, positions, width))
         return x + self.mlp["c_proj"](nn.functional.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
 
@@ -132,9 +148,9 @@ class GptBlock(nn.Module):
 class Gpt(nn.Module):
     """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its tied head aside."""
 
-    def __init__(self, settings: dict, vocabulary: int, positions: int):
+    def __init__(self, settings: dict, vocabulary: int, positions: int, end: int | None):
         super().__init__()
-        width = settings["n_embd"]
+        width, self.end = settings["n_embd"], end
         blocks = nn.ModuleList(GptBlock(width, settings["n_head"]) for _ in range(settings["n_layer"]))
         self.transformer = nn.ModuleDict({"wte": nn.Embedding(vocabulary, width), "wpe": nn.Embedding(positions, width), "h": blocks,
                                           "ln_f": nn.LayerNorm(width)})
@@ -142,10 +158,49 @@ class Gpt(nn.Module):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, tokens):
-        x = self.transformer["wte"](tokens) + self.transformer["wpe"](torch.arange(tokens.size(1)))
+        mask, places = documents(tokens, self.end)
+        x = self.transformer["wte"](tokens) + self.transformer["wpe"](places)
         for block in self.transformer["h"]:
-            x = block(x)
+            x = block(x, mask)
         return nn.functional.linear(self.transformer["ln_f"](x), self.transformer["wte"].weight)
+
+
+class VitBlock(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)})
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, 4 * width), "fc2": nn.Linear(4 * width, width)})
+
+    def forward(self, x):
+        n, positions, width = x.shape
+        q, k, v = self.attn["qkv"](self.norm1(x)).reshape(n, positions, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.attn["proj"](mixed.transpose(1, 2).reshape(n, positions, width))
+        return x + self.mlp["fc2"](nn.functional.gelu(self.mlp["fc1"](self.norm2(x))))
+
+
+class Vit(nn.Module):
+    """With the names and the operators of timm's VisionTransformer."""
+
+    def __init__(self, settings: dict, size: int, channels: int, classes: int):
+        super().__init__()
+        width, patch = settings["n_embd"], settings.get("patch_size", 4)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, width) * 1e-6)
+        self.pos_embed = nn.Parameter(torch.randn(1, 1 + (size // patch) ** 2, width) * 0.02)
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(channels, width, patch, patch)})
+        self.blocks = nn.ModuleList(VitBlock(width, settings["n_head"]) for _ in range(settings["n_layer"]))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images):
+        x = self.patch_embed["proj"](images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls_token.expand(len(x), -1, -1), x), 1) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
 
 
 def rotated(x, cos, sin):
@@ -165,12 +220,12 @@ class LlamaLayer(nn.Module):
         self.input_layernorm = nn.RMSNorm(width, eps=epsilon)
         self.post_attention_layernorm = nn.RMSNorm(width, eps=epsilon)
 
-    def forward(self, x, cos, sin):
+    def forward(self, x, cos, sin, mask):
         n, positions, width = x.shape
         y = self.input_layernorm(x)
         q, k, v = (self.self_attn[name](y).view(n, positions, heads, self.head_width).transpose(1, 2) for name, heads in (
             ("q_proj", self.heads), ("k_proj", self.shared_heads), ("v_proj", self.shared_heads)))
-        mixed = nn.functional.scaled_dot_product_attention(rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True,
+        mixed = nn.functional.scaled_dot_product_attention(rotated(q, cos, sin), rotated(k, cos, sin), v, attn_mask=mask, is_causal=mask is None,
                                                            enable_gqa=self.heads != self.shared_heads)
         x = x + self.self_attn["o_proj"](mixed.transpose(1, 2).reshape(n, positions, width))
         y = self.post_attention_layernorm(x)
@@ -180,9 +235,9 @@ class LlamaLayer(nn.Module):
 class Llama(nn.Module):
     """With the names of Hugging Face's LlamaForCausalLM."""
 
-    def __init__(self, settings: dict, vocabulary: int):
+    def __init__(self, settings: dict, vocabulary: int, end: int | None):
         super().__init__()
-        width, heads = settings["n_embd"], settings["n_head"]
+        width, heads, self.end = settings["n_embd"], settings["n_head"], end
         self.head_width, self.theta = width // heads, settings.get("rope_theta", 10000)
         epsilon = settings.get("rms_norm_eps", 1e-6)
         layers = nn.ModuleList(LlamaLayer(width, heads, settings.get("n_kv_head") or heads, settings["n_inner"], epsilon) for _ in range(settings["n_layer"]))
@@ -194,11 +249,14 @@ class Llama(nn.Module):
 
     def forward(self, tokens):
         x = self.model["embed_tokens"](tokens)
+        mask, places = documents(tokens, self.end)
         exponents = torch.arange(0, self.head_width, 2, dtype=x.dtype) / self.head_width
-        angles = torch.arange(tokens.size(1), dtype=x.dtype)[:, None] * (1 / self.theta ** exponents)[None]
+        angles = places.to(x.dtype)[..., None] * (1 / self.theta ** exponents)
         both = torch.cat((angles, angles), dim=-1)
+        if self.end is not None:
+            both = both.unsqueeze(1)  # the same for all heads
         for layer in self.model["layers"]:
-            x = layer(x, both.cos(), both.sin())
+            x = layer(x, both.cos(), both.sin(), mask)
         return self.lm_head(self.model["norm"](x))
 
 
@@ -234,12 +292,14 @@ def with_lora(model: nn.Module, settings: dict) -> nn.Module:
     return model
 
 
-def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1) -> nn.Module:
-    """`settings` is the "model" part of a train.json; images have size x size pixels, a table's rows `size` numbers and no channels, a language model's samples `size` tokens of `classes` kinds."""
+def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1, end: int | None = None) -> nn.Module:
+    """`settings` is the "model" part of a train.json; images have size x size pixels, a table's rows `size` numbers and no channels, a language model's samples `size` tokens of `classes` kinds, of which `end` ends a document."""
     if settings["type"] == "gpt":
-        return Gpt(settings, classes, size)
+        return Gpt(settings, classes, size, end)
     if settings["type"] == "llama":
-        return Llama(settings, classes)
+        return Llama(settings, classes, end)
+    if settings["type"] == "vit":
+        return Vit(settings, size, channels, classes)
     if settings["type"] == "mlp":
         return Mlp(settings["hidden"], size * size if channels else size, classes)
     return Cnn(size, classes) if settings["type"] == "cnn" else Resnet(settings["type"], channels, classes)

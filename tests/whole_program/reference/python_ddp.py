@@ -23,7 +23,11 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
+from mixup import mixed, own_part
 from models import make_model, with_lora
+
+
+NOT_PREDICTED = -100  # cross_entropy's ignore_index
 
 
 def read_idx(file: pathlib.Path) -> numpy.ndarray:
@@ -34,11 +38,13 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
 
 
 def read_tokens(data: dict, split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a text: each byte is a token."""
+    """Of a text: each byte is a token. What follows the end of a document is not predicted."""
     tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data[f"{split}_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
     block = data["block_size"]
     samples = data.get(f"{split}_samples", 0) or (len(tokens) - 1) // block
-    return tuple(torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
+    inputs, following = (torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
+    end = data.get("end_of_document")
+    return inputs, following if end is None else following.masked_fill(inputs == end, NOT_PREDICTED)
 
 
 def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -81,11 +87,12 @@ def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def global_batches(samples: int, batch_size: int, seed: int):
-    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller."""
+    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller; its epoch, and where in that it begins."""
     epoch = 0
     while True:
         generator = torch.Generator().manual_seed(seed + epoch)
-        yield from torch.randperm(samples, generator=generator).split(batch_size)
+        for place, batch in enumerate(torch.randperm(samples, generator=generator).split(batch_size)):
+            yield batch, epoch, place * batch_size
         epoch += 1
 
 
@@ -164,22 +171,29 @@ def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: in
         sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64)
     network.train()
     dist.all_reduce(sums)
-    return sums.item() / tokens.numel()
+    return sums.item() / (following != NOT_PREDICTED).sum().item()
 
 
-def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, settings: dict) -> float:
+def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, epoch: int, position: int, settings: dict) -> float:
     """One optimizer step on a global batch; its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
+    inputs, targets = images[share], labels[share]
+    if alpha := settings["data"].get("augment", {}).get("mixup", 0):
+        parts = torch.tensor([own_part(alpha, settings["seed"], epoch, position + place) for place in range(len(batch))])
+        inputs, targets = mixed(images, labels, batch, torch.arange(rank, len(batch), world), parts, 10)
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
-        outputs = model(images[share])
+        outputs = model(inputs)
         if labels.is_floating_point():
-            loss = mse_loss(outputs, labels[share])
+            loss = mse_loss(outputs, targets)
+        elif targets.is_floating_point():
+            loss = cross_entropy(outputs.float(), targets, label_smoothing=settings.get("label_smoothing", 0))
         else:
-            loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), labels[share].flatten())
+            loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), targets.flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
-    weight = len(share) * world / len(batch)
+    counts, counts_of_all = (len(share), len(batch)) if labels.is_floating_point() else ((labels[part] != NOT_PREDICTED).sum().item() for part in (share, batch))
+    weight = counts * world / counts_of_all
     scaler.scale(loss if weight == 1 else loss * weight).backward()
     scaler.unscale_(optimizer)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -189,7 +203,7 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, se
         torch.nn.utils.clip_grad_norm_(trained, limit)
     scaler.step(optimizer)
     scaler.update()
-    mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)  # this rank's part of the mean
+    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)  # this rank's part of the mean
     dist.all_reduce(mean)
     return mean.item()
 
@@ -201,7 +215,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
     outputs = 1 if labels.is_floating_point() else settings["data"].get("vocab_size", 10)
-    network = make_model(settings["model"], images.shape[-1], outputs, 0 if settings["data"]["type"] == "csv" else images.shape[1])
+    network = make_model(settings["model"], images.shape[-1], outputs, 0 if settings["data"]["type"] == "csv" else images.shape[1],
+                         settings["data"].get("end_of_document"))
     lora = settings["model"].get("lora", {})
     if lora:
         network = with_lora(network, lora)
@@ -220,7 +235,7 @@ def main() -> None:
     for step in range(settings["max_steps"]):
         for group, rate in zip(optimizer.param_groups, rates):
             group["lr"] = rate * rate_factor(schedule, step, settings["max_steps"])
-        losses.append(train_step(model, optimizer, scaler, images, labels, next(batches), settings))
+        losses.append(train_step(model, optimizer, scaler, images, labels, *next(batches), settings))
         events.append({"event": "step", "step": step + 1, "loss": losses[-1]})
         if every and ((step + 1) % every == 0 or step + 1 == settings["max_steps"]):
             events.append({"event": "eval", "step": step + 1, "loss": evaluate(network, *tested, settings.get("eval_batch_size", 1000))})

@@ -1,12 +1,17 @@
-// What the language models have in common: gpt.cpp and llama.cpp.
+// What gpt.cpp, llama.cpp and vit.cpp have in common.
 #pragma once
 
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/init.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/config/train_config.hpp"
@@ -15,6 +20,22 @@
 namespace ddprun::trainer {
 
 inline constexpr double kSpread = 0.02;  // of a weight's first value
+
+// A probability of 0 draws nothing from the generator.
+inline at::Tensor dropped(at::Tensor input, double probability, bool training) {
+  return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
+}
+
+struct LayerNorm : torch::nn::Module {
+  LayerNorm(std::int64_t width, double added, c10::Device device)
+      : epsilon(added),
+        weight(register_parameter("weight", at::ones({width}, at::TensorOptions(device)))),
+        bias(register_parameter("bias", at::zeros({width}, at::TensorOptions(device)))) {}
+  at::Tensor of(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon); }
+  double epsilon;
+  at::Tensor weight;
+  at::Tensor bias;
+};
 
 struct Embedding : torch::nn::Module {
   Embedding(std::int64_t count, std::int64_t width, c10::Device device)

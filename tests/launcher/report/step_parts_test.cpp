@@ -1,0 +1,49 @@
+// Where the time of steps went, from lines of metrics.jsonl.
+#include "launcher/report/step_parts.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+std::string step_line(int step, double forward, double waiting) {
+  const ReportJson line{{"event", "step"},       {"step", step},          {"loss", 1.0},
+                        {"data_ms", 1},          {"forward_ms", forward}, {"backward_ms", 4},
+                        {"waiting_ms", waiting}, {"optimizer_ms", 2},     {"rest_ms", 0}};
+  return line.dump() + "\n";
+}
+
+std::string parts_text(const std::string& lines) {
+  test::TemporaryFolder folder;
+  std::ofstream(folder / "metrics.jsonl") << lines;
+  return step_parts_of(folder / "metrics.jsonl").text();
+}
+
+TEST(StepParts, WeighAsManyStepsAsALineIsOf) {
+  const std::string lines = step_line(1, 93, 0) + "{\"event\":\"eval\",\"step\":1}\n" + step_line(10, 2, 1);
+  EXPECT_EQ(parts_text(lines),
+            "19 ms: data 5 %, forward 58 %, backward 21 %, waiting 5 %, optimizer 11 %, rest 0 %, in steps 1 to 10");
+}
+
+TEST(StepParts, AreThoseOfTheNewestLines) {
+  std::string lines;
+  for (int step = 1; step <= 5000; ++step) lines += step_line(step, step <= 4900 ? 1000 : 2, 1);
+  EXPECT_EQ(parts_text(lines),
+            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 %, in steps 4,901 to 5,000");
+}
+
+// On a GPU a line has none, and so has that of a step which another rank's successor wrote.
+TEST(StepParts, AreLeftOutWhereTheyAreNotKnown) {
+  EXPECT_EQ(parts_text(""), "");
+  EXPECT_EQ(parts_text("{\"event\":\"step\",\"step\":1,\"loss\":1}\n"), "");
+  EXPECT_EQ(parts_text("broken\n[1]\n" + step_line(5, 2, 1) + "{\"event\":\"st"),
+            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 %, in steps 1 to 5");
+  EXPECT_EQ(step_parts_of("/nowhere/metrics.jsonl").text(), "");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -104,7 +104,7 @@ TEST_F(ReportTest, OneThatWillBeRemovedWaitsForAMomentWithItsFirstText) {
   }
   {
     const auto report = opened(ReportFacts::Kept::kUnlessAllGoesWell);
-    RoundFailed failed;
+    RoundFailed failed{};
     failed.first = killed(0, 100, 12);
     report->on(failed);  // a failure does not wait
     EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["rank"], 0);

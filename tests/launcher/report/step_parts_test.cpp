@@ -26,14 +26,14 @@ std::string parts_text(const std::string& lines) {
 TEST(StepParts, WeighAsManyStepsAsALineIsOf) {
   const std::string lines = step_line(1, 93, 0) + "{\"event\":\"eval\",\"step\":1}\n" + step_line(10, 2, 1);
   EXPECT_EQ(parts_text(lines),
-            "19 ms: data 5 %, forward 58 %, backward 21 %, waiting 5 %, optimizer 11 %, rest 0 %, in steps 1 to 10");
+            "19 ms: data 5 %, forward 58 %, backward 21 %, waiting 5 %, optimizer 11 %, rest 0 % in steps 1 to 10");
 }
 
 TEST(StepParts, AreThoseOfTheNewestLines) {
   std::string lines;
   for (int step = 1; step <= 5000; ++step) lines += step_line(step, step <= 4900 ? 1000 : 2, 1);
   EXPECT_EQ(parts_text(lines),
-            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 %, in steps 4,901 to 5,000");
+            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 % in steps 4,901 to 5,000");
 }
 
 // On a GPU a line has none, and so has that of a step which another rank's successor wrote.
@@ -41,7 +41,7 @@ TEST(StepParts, AreLeftOutWhereTheyAreNotKnown) {
   EXPECT_EQ(parts_text(""), "");
   EXPECT_EQ(parts_text("{\"event\":\"step\",\"step\":1,\"loss\":1}\n"), "");
   EXPECT_EQ(parts_text("broken\n[1]\n" + step_line(5, 2, 1) + "{\"event\":\"st"),
-            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 %, in steps 1 to 5");
+            "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 % in steps 1 to 5");
   EXPECT_EQ(step_parts_of("/nowhere/metrics.jsonl").text(), "");
 }
 

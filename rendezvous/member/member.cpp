@@ -384,7 +384,10 @@ void Member::handle(const member_event::AskStore& event) {
 // Pings before this one did not tell what was not yet on disk, and a coordinator that founds a job grants nothing before it
 // knows.
 void Member::handle(const member_event::RecordWritten&) {
-  if (leader_ && (pending_start_ || grant_.is_over(now_.steady))) ping();
+  // Until the round is committed, the round before counts as well. Of a few nodes, the loss of one more may be too much for it.
+  const Config& before = record_.state.previous;
+  const bool hurries = before.exists() && before.voters() <= kFewNodes;
+  if (leader_ && (pending_start_ || grant_.is_over(now_.steady) || hurries)) ping();
 }
 
 void Member::handle(const member_event::WorkersEnded& event) {

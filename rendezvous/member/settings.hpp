@@ -17,6 +17,8 @@ namespace ddprun::rendezvous {
 // coordinator's work.
 inline constexpr double kPing = 0.2;
 inline constexpr double kPingBeforeTheFirstRound = 0.4;
+// In a round after one of so few nodes, a member pings as soon as it has installed it.
+inline constexpr std::int32_t kFewNodes = 8;
 
 struct MemberSettings {
   NodeId id{};

@@ -274,6 +274,30 @@ def test_the_coordinator_is_lost_and_the_two_others_go_on(nodes, script, tmp_pat
 
 
 @pytest.mark.long
+def test_two_nodes_are_lost_within_a_second(nodes, script, tmp_path):
+    """A spare has taken the place of the first. Of the round before, the two that are left are no majority: by the time of the second loss, they
+    have to know that the next round is on the disks of most."""
+    job = script('echo > $OUT/up-$$; [ $WORLD_SIZE = 2 ] && exit 0; sleep 1000 & wait')
+    command = ["--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", job]
+
+    def up() -> int:
+        return len(list((tmp_path / "out").glob("up-*")))
+
+    nodes.start(*command)
+    nodes.until_said(0, "this node coordinates")
+    for _ in range(2):
+        nodes.start(*command)
+    nodes.until(lambda: up() == 3, "three workers")
+    nodes.start(*command)
+    nodes.until_said(0, "4 of 3 nodes")
+    nodes.agents[2].kill()
+    nodes.until(lambda: up() == 6, "the spare's round")
+    time.sleep(0.4)  # less than from one regular ping to the next
+    nodes.agents[0].kill()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 3)] == [0, 0], nodes.all_text()
+
+
+@pytest.mark.long
 def test_a_stopped_job_starts_again_although_one_node_remembers_the_old_one(nodes, script, tmp_path):
     again = tmp_path / "again"
     job = script(f'{LINE}; [ -e {again} ] && exit 0; sleep 1000 & wait')

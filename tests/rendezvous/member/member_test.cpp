@@ -112,6 +112,29 @@ TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGra
   EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
 }
 
+// The round before counts until a majority is known to have installed this one: of a few nodes, another loss would be too many.
+TEST_F(OneMember, AfterARoundOfFewSaysAtOnceWhatItHasInstalled) {
+  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
+  hear(release(1, 1));
+  hear(answer(time_, seconds(4)));
+  const auto after_a_round_of = [&](std::int32_t nodes, std::int64_t round) {
+    Release next = release(1, round);
+    next.previous = Config{.id = {1, round - 1}, .born = 1, .nodes = nodes, .rank = 1};
+    tell(member_event::WorkersEnded{});
+    hear(std::move(next));
+    hear(answer(time_, seconds(4)));
+    const auto said = tell(member_event::RecordWritten{});
+    const Ping* const ping = sent<Ping>(said);
+    return ping != nullptr && ping->installed == RoundId{1, round};
+  };
+  EXPECT_TRUE(after_a_round_of(kFewNodes, 2));
+  EXPECT_FALSE(after_a_round_of(kFewNodes + 1, 3));
+  Pong committed = answer(time_, seconds(4));
+  committed.committed = {1, 3};
+  hear(committed);
+  EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
+}
+
 // Its work was done, so it stayed to the end; and then the round was begun anew. It went on training, and took no signal.
 // Its coordinator's term has risen since the welcome, for a node that had promised a later one. After a restart this node would
 // have been refused: it knew a round of a term that it had not promised.

@@ -19,9 +19,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def shapes(text: str) -> list[str]:
-    """Lines without figures and folders, and without those of progress, which depend on the machine's speed. A page wraps a long line: what
+    """Lines without figures and folders, and without those of progress and of stragglers, which depend on the machine's speed. A page wraps a long line: what
     follows is indented."""
-    lines = [line for line in re.sub(r"\n {4}", " ", text).splitlines() if not re.match(r"epoch \d+/\d+  step", line)]
+    lines = [line for line in re.sub(r"\n {4}", " ", text).splitlines() if not re.match(r"epoch \d+/\d+  step|rank \d+ .*keeps the others waiting", line)]
     return [re.sub(r"\S*/(?=[\w.-])", "", re.sub(r"\d[\d,.]*", "N", line)) for line in lines]
 
 

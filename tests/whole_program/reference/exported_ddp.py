@@ -45,7 +45,7 @@ def train(settings: dict) -> tuple[list[float], dict]:
     rank, world = dist.get_rank(), dist.get_world_size()
     samples = len(next(iter(data.values())))
     losses = []
-    for step, batch in zip(range(settings["max_steps"]), global_batches(samples, settings["batch_size"], settings["seed"])):
+    for step, (batch, _, _) in zip(range(settings["max_steps"]), global_batches(samples, settings["batch_size"], settings["seed"])):
         share = batch[rank::world]
         mine = {name: data[name][share] for name in built["batch"]}
         optimizer.zero_grad()

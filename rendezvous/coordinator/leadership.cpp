@@ -129,10 +129,10 @@ Time Leadership::end(const Membership& membership, const Peers& peers, Time now)
   return end_;
 }
 
-void newest_first(std::vector<Answer>& answers, const Config& config, const Rules& rules) {
+void newest_first(std::vector<Answer>& answers, const Config& round, const Rules& rules) {
   const auto newer = [](const Answer& a, const Answer& b) { return a.first > b.first; };
-  const std::ptrdiff_t too_few = config.voters() / 2 - 1;
-  const bool counted_by_half = rules.majority_needed && !config.has_arbiter();
+  const std::ptrdiff_t too_few = round.voters() / 2 - 1;
+  const bool counted_by_half = rules.majority_needed && !round.has_arbiter();
   if (!counted_by_half || too_few <= 0 || too_few >= std::ssize(answers))
     return std::sort(answers.begin(), answers.end(), newer);
   const auto matters = answers.begin() + too_few;

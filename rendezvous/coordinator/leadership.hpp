@@ -25,8 +25,7 @@ namespace ddprun::rendezvous {
 
 // The newest stamp that a node has answered, and its group rank.
 using Answer = std::pair<Time, std::int32_t>;
-// Sorts by time, the newest first. Among so many answers that they could not be enough, it leaves the order open: with ten
-// thousand nodes it takes a third of the time.
+// Sorts by time, the newest first. Among so many answers that they could not be enough, it leaves the order open.
 void newest_first(std::vector<Answer>& answers, const Config& round, const Rules& rules);
 
 class Leadership {

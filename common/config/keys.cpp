@@ -466,6 +466,11 @@ std::vector<Key> make_keys() {
       key("log", "every_steps", IntegerKind{1, kMany}, "Write a record to metrics.jsonl every so many optimizer steps.",
           MEMBER(log.every_steps), kMayChangeForAll),
       key("log", "tensorboard", BoolKind{}, "Write TensorBoard event files as well.", MEMBER(log.tensorboard), kMayChange),
+      key("log", "trace_step", IntegerKind{0, kMany},
+          "Trace steps from this one on with PyTorch's profiler: traces/ in the run directory, for ui.perfetto.dev. 0: none.",
+          MEMBER(log.trace_step), kMayChange),
+      key("log", "trace_steps", IntegerKind{1, 1000}, "How many steps are traced.", MEMBER(log.trace_steps), kMayChange),
+      key("log", "trace_ranks", IntegerListKind{.min = 0}, "Which ranks are traced.", MEMBER(log.trace_ranks), kMayChange),
   };
   return keys;
 }

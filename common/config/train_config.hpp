@@ -211,6 +211,9 @@ struct GradScalerConfig {
 struct LogConfig {
   std::int64_t every_steps = 10;  // metrics "step" events and progress
   bool tensorboard = true;
+  std::int64_t trace_step = 0;   // the first step of a trace by PyTorch's profiler, counted from 1; 0: none
+  std::int64_t trace_steps = 3;  // so many
+  std::vector<std::int64_t> trace_ranks{0};
 };
 
 struct TrainConfig {

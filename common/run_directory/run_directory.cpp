@@ -59,7 +59,8 @@ bool may_precede_config(const std::string& name) {
 
 bool is_of_a_run(const std::string& name) {
   return may_precede_config(name) || name == "config.json" || name == "metrics.jsonl" || name == "tensorboard" ||
-         name == "checkpoints" || name == "ledger" || name == "memory-fit.json" || name.starts_with(".metrics.jsonl.tmp-");
+         name == "traces" || name == "checkpoints" || name == "ledger" || name == "memory-fit.json" ||
+         name.starts_with(".metrics.jsonl.tmp-");
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {

@@ -19,6 +19,7 @@ struct RunLayout {
   std::filesystem::path tensorboard() const { return root / "tensorboard"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path ledger() const { return root / "ledger"; }
+  std::filesystem::path traces() const { return root / "traces"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
   std::filesystem::path worker() const { return root / "worker.json"; }  // of a program of the user's own

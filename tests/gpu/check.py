@@ -7,11 +7,13 @@ usage: check.py [--figures FOLDER] [--torch FOLDER_OF_TORCH] [--build FOLDER] [-
 """
 
 import argparse
+import array
 import importlib.util
 import json
 import os
 import pathlib
 import platform
+import random
 import re
 import statistics
 import subprocess
@@ -22,6 +24,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a CPU shows of a carried build: programs start, train, are killed and go on, in each precision.
+GPU_PART = [f"tests/whole_program/{name}.py" for name in ("test_gpu", "test_gpu_models", "test_gpu_equivalence", "test_gpu_scripts")]
 CPU_PART = ["tests/whole_program/test_precision.py", "tests/whole_program/test_devices.py", "tests/whole_program/test_gpu.py"]
 
 
@@ -96,7 +99,7 @@ def environment(build: pathlib.Path, data: pathlib.Path | None) -> dict:
 
 def run_tests(figures: pathlib.Path, own: dict, has_gpu: bool) -> dict:
     results = figures / "pytest.xml"
-    selection = ["-m", "gpu", "tests/whole_program"] if has_gpu else CPU_PART
+    selection = GPU_PART if has_gpu else CPU_PART
     with (figures / "pytest.txt").open("w") as log:
         code = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "-rs", "--timeout=600", f"--junitxml={results}",
                                *selection], cwd=ROOT, env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -117,6 +120,21 @@ def settings(data: pathlib.Path, device: str, model: str, batch: int, steps: int
     return {"name": "gpu", "model": {"type": model}, "data": {"type": "idx", "dir": str(data), "mean": 0.2860, "std": 0.3530, "test_samples": 16},
             "epochs": 1000, "max_steps": steps, "batch_size": batch, "eval_every_epochs": 0, "device": device,
             "optimizer": {"type": "sgd", "lr": 0.005, "momentum": 0.9}, "log": {"every_steps": every, "tensorboard": False}, **more}
+
+
+GPT = {"type": "gpt", "n_layer": 12, "n_head": 12, "n_embd": 768, "dropout": 0.0}  # GPT-2 small
+BLOCK, VOCABULARY = 1024, 50304
+
+
+def gpt_settings(folder: pathlib.Path, device: str, batch: int, steps: int, every: int, **more) -> dict:
+    """GPT-2 small on random tokens, which nobody can learn: only its speed counts."""
+    tokens = folder / "train.bin"
+    if not tokens.exists():
+        draw = random.Random(1)
+        tokens.write_bytes(array.array("H", (draw.randrange(50257) for _ in range(BLOCK * 1024 + 1))).tobytes())
+        (folder / "val.bin").write_bytes(tokens.read_bytes()[:2 * (16 * BLOCK + 1)])
+    return {**settings(folder, device, "gpt", batch, steps, every, **more), "model": GPT, "optimizer": {"type": "adamw", "lr": 1e-4},
+            "data": {"type": "tokens", "dir": str(folder), "train_tokens": "train.bin", "test_tokens": "val.bin", "block_size": BLOCK, "vocab_size": VOCABULARY}}
 
 
 def steady_speed(events: list[dict], batch: int, every: int) -> float | None:
@@ -145,15 +163,17 @@ def train(command: list, metrics: pathlib.Path, batch: int, every: int, own: dic
     return out
 
 
-def measure(build: pathlib.Path, data: pathlib.Path, own: dict, has_gpu: bool, quick: bool, torch_python: bool) -> list[dict]:
+def measure(build: pathlib.Path, data: pathlib.Path, own: dict, has_gpu: bool, quick: bool, only: str, torch_python: bool) -> list[dict]:
     device = "cuda" if has_gpu else "cpu"
     if has_gpu:
         cases = [(model, batch, precision, last) for model, batch in (("cnn", 1024), ("resnet18", 512))
                  for precision, last in (("fp32", False), ("tf32", False), ("bf16", False), ("bf16", True))]
+        cases += [("gpt", 16, "bf16", False)]
         steps, every, repeats = (120, 20, 1) if quick else (300, 50, 3)
     else:
         cases = [("cnn", 64, "fp32", False), ("cnn", 64, "bf16", False)]
         steps, every, repeats = 24, 6, 1
+    cases = [case for case in cases if only in f"{case[0]} {case[2]}{' channels_last' if case[3] else ''}"]
     rows = []
     with tempfile.TemporaryDirectory(prefix="ddprun-gpu-") as name:
         for model, batch, precision, last in cases:
@@ -163,14 +183,16 @@ def measure(build: pathlib.Path, data: pathlib.Path, own: dict, has_gpu: bool, q
                 folder = pathlib.Path(name) / f"{model}-{precision}-{last}-{i}"
                 folder.mkdir()
                 config = folder / "train.json"
-                config.write_text(json.dumps(settings(data, device, model, batch, steps, every, precision=precision, channels_last=last,
-                                                      checkpoint={"every_steps": 2 * every, "keep": 1})))
+                more = {"precision": precision, "channels_last": last, "checkpoint": {"every_steps": 2 * every, "keep": 1}}
+                content = gpt_settings(pathlib.Path(name), device, batch, steps // 3, every // 3, **more) if model == "gpt" else settings(
+                    data, device, model, batch, steps, every, **more)
+                config.write_text(json.dumps(content))
                 row["ddptrain"].append(train([build / "bin/ddprun", "-q", "--nproc-per-node", 1, "--run-dir", folder / "run", config],
-                                             folder / "run/metrics.jsonl", batch, every, own))
+                                             folder / "run/metrics.jsonl", batch, content["log"]["every_steps"], own))
                 if torch_python and has_gpu:
                     out = folder / "python.jsonl"
                     row["python"].append(train([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1,
-                                                ROOT / "tests/gpu/python_gpu.py", config, out], out, batch, every, own))
+                                                ROOT / "tests/gpu/python_gpu.py", config, out], out, batch, content["log"]["every_steps"], own))
             best = {who: max((r["samples_per_second"] or 0 for r in row[who]), default=0) for who in ("ddptrain", "python")}
             print(f"  {model}, batch {batch}, {precision}{', channels_last' if last else ''}: ddptrain {best['ddptrain']:.0f} samples/s"
                   + (f", Python {best['python']:.0f}" if row["python"] else ""), flush=True)
@@ -183,6 +205,8 @@ def main() -> int:
     parser.add_argument("--torch")
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of the trainings: those with this in their name")
+    parser.add_argument("--no-tests", action="store_true", help="figures only")
     options = parser.parse_args()
     bundled = ROOT / "bundle.json"
     build = (options.build or ROOT / "build").resolve()
@@ -203,17 +227,17 @@ def main() -> int:
                                                                 check=False).stdout.strip()}
     (figures / "machine.json").write_text(json.dumps(machine, indent=1) + "\n")
 
-    results = run_tests(figures, own, bool(found))
+    results = {"exit_code": 0, "tests": []} if options.no_tests else run_tests(figures, own, bool(found))
     (figures / "tests.json").write_text(json.dumps(results, indent=1) + "\n")
     count = {kind: sum(t["result"] == kind for t in results["tests"]) for kind in ("passed", "failed", "skipped")}
     print(f"tests: {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped; {figures / 'pytest.txt'}", flush=True)
 
     print("training:", flush=True)
-    rows = measure(build, data, own, bool(found), options.quick, torch_python=imports("torch"))
+    rows = measure(build, data, own, bool(found), options.quick, options.only, torch_python=imports("torch"))
     (figures / "training.json").write_text(json.dumps(rows, indent=1) + "\n")
     failed_runs = sum(run["exit_code"] != 0 for row in rows for who in ("ddptrain", "python") for run in row[who])
     print(f"figures: {figures}" + (f"; {failed_runs} training runs failed, training.json has their messages" if failed_runs else ""))
-    return 1 if results["exit_code"] not in (0, 5) or not count["passed"] or failed_runs else 0
+    return 1 if results["exit_code"] not in (0, 5) or not (count["passed"] or options.no_tests) or failed_runs else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ MOST_BYTES = 64 * 1000 * 1000
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
 # Pure Python, all of them: they run with any Python 3.10 or newer.
 TEST_MODULES = ["pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "pytest_timeout"]
-SOURCES = ["configs", "tests/conftest.py", "tests/pytest.ini", "tests/whole_program", "tests/gpu", "bench/python_ddp.py"]
+SOURCES = ["configs", "tests/conftest.py", "tests/pytest.ini", "tests/whole_program", "tests/gpu", "bench/python_ddp.py", "python/ddprun", "docs"]
 
 
 def fail(text: str):

@@ -1,5 +1,5 @@
 """The peer on a GPU: bench/python_ddp.py's networks and data in eager Python, in the precision and memory layout of the same train.json.
-The whole data set lies on the GPU, normalised once, which favours this side.
+The whole data set lies on the GPU, normalised once, which favours this side. A gpt is the one of tests/whole_program/reference/models.py.
 
 usage: torchrun ... python_gpu.py TRAIN.json METRICS.jsonl
 """
@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-PEER = pathlib.Path(__file__).resolve().parents[2] / "bench/python_ddp.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PEER = ROOT / "bench/python_ddp.py"
 
 
 def peer():
@@ -29,6 +30,13 @@ def peer():
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("peer", loader=None))
     exec(compile(text[:text.rindex("main()")], str(PEER), "exec"), module.__dict__)  # noqa: S102
     return module
+
+
+def read_tokens(data: dict, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.frombuffer(bytearray(pathlib.Path(data["dir"], data["train_tokens"]).read_bytes()), dtype=torch.uint16).to(device).long()
+    size = data["block_size"]
+    windows = (len(tokens) - 1) // size
+    return tokens[:windows * size].view(-1, size), tokens[1:windows * size + 1].view(-1, size)
 
 
 def read_dataset(data: dict, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,19 +60,34 @@ def main() -> None:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
     torch.manual_seed(0)
-    images, labels = read_dataset(settings["data"], device)
-    images = images.contiguous(memory_format=layout)
-    model = DistributedDataParallel(functions.make_model(settings["model"]["type"]).to(device, memory_format=layout), gradient_as_bucket_view=True)
     o = settings["optimizer"]
-    optimizer = torch.optim.SGD(model.parameters(), lr=o["lr"], momentum=o["momentum"], fused=True)
-    loss_of = nn.CrossEntropyLoss()
+    if settings["model"]["type"] == "gpt":
+        sys.path.insert(0, str(ROOT / "tests/whole_program/reference"))
+        from models import Gpt
+
+        inputs, labels = read_tokens(settings["data"], device)
+        network = Gpt(settings["model"], settings["data"]["vocab_size"], settings["data"]["block_size"], None).to(device)
+        places = torch.arange(settings["data"]["block_size"], device=device)
+        network.transformer["wpe"].register_forward_pre_hook(lambda module, given: (places,))  # the network makes them on the CPU
+    else:
+        inputs, labels = read_dataset(settings["data"], device)
+        inputs = inputs.contiguous(memory_format=layout)
+        network = functions.make_model(settings["model"]["type"]).to(device, memory_format=layout)
+    model = DistributedDataParallel(network, gradient_as_bucket_view=True)
+    optimizer = (torch.optim.AdamW(model.parameters(), lr=o["lr"], fused=True) if o["type"] == "adamw" else
+                 torch.optim.SGD(model.parameters(), lr=o["lr"], momentum=o["momentum"], fused=True))
+
+    def loss_of(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits.flatten(0, -2), wanted.flatten())
+
     step, every, last, batch = 0, settings["log"]["every_steps"], settings["max_steps"], settings["batch_size"]
     with open(sys.argv[2], "a", encoding="utf-8") as metrics:
         while step < last:
             for chosen in torch.randperm(len(labels), device=device).split(batch):
                 optimizer.zero_grad()
                 with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                    logits = model(images[chosen].contiguous(memory_format=layout))
+                    given = inputs[chosen]
+                    logits = model(given if given.dim() < 4 else given.contiguous(memory_format=layout))
                 loss_of(logits.float(), labels[chosen]).backward() if precision == "bf16" else loss_of(logits, labels[chosen]).backward()
                 optimizer.step()
                 step += 1

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import jobs
 import jsonschema
@@ -44,3 +45,57 @@ def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, work
     assert (sums["waiting_ms"] > 0.001 * by_clock) == (workers > 1), sums
     shown = jobs.run([ddprun_bin, "report", tmp_path / "run"]).stdout
     assert "\n  a step       " in shown and " ms: data " in shown and " in steps 1 to 60" in shown, shown
+
+
+COUNT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from models import make_model
+from torch.utils.flop_counter import FlopCounterMode
+for name in ("mlp", "cnn", "resnet20"):
+    model = make_model({"type": name, "hidden": [32]}, 28)
+    with FlopCounterMode(display=False) as counter:
+        torch.nn.functional.cross_entropy(model(torch.zeros(4, 1, 28, 28)), torch.zeros(4, dtype=torch.long)).backward()
+    print(json.dumps([name, counter.get_total_flops() / 4]))
+"""
+
+
+@pytest.mark.needs_torch_python
+def test_operations_of_a_sample_are_those_of_pythons_counter(ddprun_bin, ddptrain_bin, data, tmp_path):
+    counted = jobs.run([sys.executable, "-c", COUNT, pathlib.Path(__file__).parent / "reference"])
+    assert counted.returncode == 0, counted.stderr
+    for name, flops in map(json.loads, counted.stdout.splitlines()):
+        train = jobs.write_config(tmp_path / "train.json", jobs.config(data, model={"type": name, **({"hidden": [32]} if name == "mlp" else {})}, max_steps=3,
+                                                                      micro_batch_size=8))
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / name, train])
+        assert done.returncode == 0, done.stderr
+        for line in jobs.metrics(tmp_path / name, "step"):
+            assert line["flops_per_s"] / line["samples_per_s"] == pytest.approx(flops, rel=1e-9)
+            assert "mfu" not in line  # of a CPU
+
+
+def test_chosen_steps_of_chosen_ranks_are_traced(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """Also through the loss of a worker in a traced step, after which the rest is traced; and no bit of training depends on it."""
+    config = jobs.config(data, epochs=1)
+    runs = {}
+    for name, log, fault in (("plain", {}, ""), ("traced", {"trace_step": 5, "trace_steps": 2, "trace_ranks": [0, 1]}, ""),
+                             ("struck", {"trace_step": 5, "trace_steps": 6}, "kill rank=1 step=7 phase=backward")):
+        train = jobs.write_config(tmp_path / f"{name}.json", {**config, "log": {**config["log"], **log}})
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / name, train], DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+        assert "ERROR" not in done.stdout + done.stderr  # PyTorch's profiler, of a machine without a GPU
+        runs[name] = jobs.weights_digest(tmp_path / name), sorted(file.name for file in (tmp_path / name).glob("traces/*"))
+    assert runs["plain"] == (runs["traced"][0], []) and runs["struck"][0] == runs["plain"][0]
+    assert runs["traced"][1] == ["step-000000005-rank-0.json", "step-000000005-rank-1.json"]
+    assert len(runs["struck"][1]) == 1 and runs["struck"][1][0] != "step-000000005-rank-0.json"
+    events = json.loads((tmp_path / "traced/traces/step-000000005-rank-1.json").read_text())["traceEvents"]
+    assert sum(event.get("name") == "aten::cross_entropy_loss" for event in events) == 2  # one a step
+    assert any(event.get("name") == "aten::_fused_adamw_" for event in events)
+    # A run whose traces can't be written trains all the same, and says it.
+    train = jobs.write_config(tmp_path / "blocked.json", {**config, "log": {**config["log"], "trace_step": 4}})
+    for steps in (2, 0):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "blocked", train, f"max_steps={steps}"])
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "blocked/traces").touch()
+    assert "could not be written to" in done.stderr and jobs.weights_digest(tmp_path / "blocked") == runs["plain"][0]

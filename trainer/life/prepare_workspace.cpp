@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "common/run_directory/run_lock.hpp"
+#include "trainer/cost/gpu_peak.hpp"
 #include "trainer/failure/failure_history.hpp"
 #include "trainer/metrics/ledger_gaps.hpp"
 #include "trainer/parallel/device.hpp"
@@ -97,6 +98,12 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
   peers.arrive();  // what rank 0 has sent is here
   begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
+  if (process.device().is_cuda()) {
+    const auto peak = gpu_peak(cuda_module()->device_name(process.device().index()), process.config().precision);
+    membership.records().log->devices_can(peak.value_or(0) * peers.world());
+  }
+  work->trace = std::make_unique<StepTrace>(process.config().log, peers.rank(), process.device(), run.layout.traces(),
+                                            membership.records().warn(channel::ErrorKind::kException));
   if (process.config().data.ledger) work->ledger = open_ledger(process, membership, source, run);
   if (state.world != peers.world()) {
     state.world = peers.world();

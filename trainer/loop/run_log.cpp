@@ -93,11 +93,15 @@ void RunLog::step(const StepFigures& figures, const FigureList& parts) {
                       {"gradient_norm", gradient_norm},  // null where it is no number
                       {"samples", samples},
                       {"samples_per_s", speed}};
+  const double flops = speed * flops_per_sample_.value_or(0);
+  if (flops > 0) record["flops_per_s"] = flops;
+  if (flops > 0 && peak_flops_per_s_ > 0) record["mfu"] = flops / peak_flops_per_s_;
   for (const Figure& part : parts) record[part.name] = part.value;
   metrics_->write("step", record);
   if (events_) {
     std::vector<EventFile::Scalar> scalars{
         {"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}};
+    if (flops > 0 && peak_flops_per_s_ > 0) scalars.push_back({"train/mfu", flops / peak_flops_per_s_});
     for (const Figure& part : parts) scalars.push_back({"time/" + part.name, part.value});
     events_->scalars(step, scalars);
   }

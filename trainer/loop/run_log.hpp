@@ -38,6 +38,10 @@ class RunLog {
   bool is_open() const { return opened_; }
   // Training begins: speed is measured from here. The first step is told the agent at once, which so knows that one was made.
   void start_clock(std::int64_t step);
+  // Of a sample, forward and backward, told once. `peak`: what all workers' devices could do at most in a second; 0: not known.
+  bool knows_flops() const { return rank_ != 0 || flops_per_sample_.has_value(); }
+  void a_sample_takes(double flops) { flops_per_sample_ = flops; }
+  void devices_can(double peak_flops_per_s) { peak_flops_per_s_ = peak_flops_per_s; }
   // Something that is no training took that long: it doesn't count for the speed.
   void stood_still(std::chrono::nanoseconds pause) { interval_begin_ += pause; }
   // A logged step is finished. `parts`: where this rank's time went since the last one, by their names; empty: it is not known.
@@ -74,6 +78,8 @@ class RunLog {
   std::vector<std::string> early_warnings_;
   Clock::time_point interval_begin_{};  // of the speed that the next logged step shows
   std::int64_t interval_samples_ = 0;   // used when it began
+  std::optional<double> flops_per_sample_;
+  double peak_flops_per_s_ = 0;
   Clock::time_point clock_started_{};
   Clock::time_point last_sent_{};
   Clock::time_point last_figures_{};

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "trainer/cost/flop_count.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
@@ -120,6 +121,15 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
   return losses;
 }
 
+// The log is told once what a sample takes: by rank 0, of the first step in which it has samples.
+std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& work, const Share& share) {
+  if (work.log.knows_flops() || share.samples.empty()) return accumulate_gradients(state, work, share);
+  const FlopCount flops;
+  std::vector<at::Tensor> losses = accumulate_gradients(state, work, share);
+  work.log.a_sample_takes(static_cast<double>(flops.counted()) / static_cast<double>(share.samples.size()));
+  return losses;
+}
+
 struct GlobalFigures {
   double loss = 0;           // the mean over the global batch, from every rank's part of it
   bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
@@ -175,7 +185,7 @@ void train_step(TrainingState& state, Workspace& work) {
   seed_step(work, state.step);
   work.faults.at(FaultPhase::kStep, state.step);
   arm_backward_fault(state, work);
-  const std::vector<at::Tensor> losses = accumulate_gradients(state, work, share);
+  const std::vector<at::Tensor> losses = accumulate_and_count(state, work, share);
   work.peers.arrive();
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
@@ -316,7 +326,9 @@ Outcome train(TrainingState& state, Workspace& work) {
       save_last(state, work);
       return Outcome::kPreempted;
     }
+    if (work.trace) work.trace->before_step(state.step);
     train_step(state, work);
+    if (work.trace) work.trace->after_step(state.step);
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "trainer/cost/step_trace.hpp"
 #include "trainer/data/loader.hpp"
 #include "trainer/data/run_length.hpp"
 #include "trainer/data/source.hpp"
@@ -49,6 +50,7 @@ struct Workspace : Means {
   std::unique_ptr<Loader> loader{};          // from the state's step on
   std::unique_ptr<Upload> upload{};          // of what the loader makes, to the device
   std::unique_ptr<Ledger> ledger{};          // when asked for
+  std::unique_ptr<StepTrace> trace{};        // of chosen steps; null in a loop without a run directory
   StepPace pace{};                           // what the agent hears of it
   Checkpointing* checkpointing = nullptr;    // rank 0's, and who writes a copy for its node; outlives groups
 };

@@ -53,12 +53,21 @@ std::string precision_text(const TrainConfig& config, c10::Device device) {
 void lay_out(torch::nn::Module& model, bool channels_last) {
   if (!channels_last) return;
   for (at::Tensor& weights : model.parameters()) {
-    if (weights.dim() == 4) weights.set_data(weights.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    if (weights.dim() == 4) weights.set_data(in_channels_last(weights.detach()));
   }
 }
 
+// With one channel, or one pixel, both layouts are the same order of numbers, and contiguous() changes nothing. Kernels are
+// chosen by the strides all the same: they took the result for channels first, and so did the layers behind it.
+at::Tensor in_channels_last(const at::Tensor& tensor) {
+  const at::Tensor ordered = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+  if (ordered.suggest_memory_format() == at::MemoryFormat::ChannelsLast) return ordered;
+  const std::int64_t channels = ordered.size(1), height = ordered.size(2), width = ordered.size(3);
+  return ordered.as_strided(ordered.sizes(), {height * width * channels, 1, width * channels, channels});
+}
+
 at::Tensor forward(Model& model, const at::Tensor& images, bool channels_last) {
-  return model.forward(channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images).to(at::kFloat);
+  return model.forward(channels_last ? in_channels_last(images) : images).to(at::kFloat);
 }
 
 }  // namespace ddprun::trainer

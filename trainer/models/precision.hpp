@@ -47,6 +47,9 @@ class Autocast {
   at::ScalarType before_ = at::kFloat;
 };
 
+// [n, channels, height, width] in that layout, also by its strides. A view where the order of the numbers is already that one.
+at::Tensor in_channels_last(const at::Tensor& tensor);
+
 // The logits as float32, on the images' device. With channels_last the images are laid out so.
 at::Tensor forward(Model& model, const at::Tensor& images, bool channels_last);
 

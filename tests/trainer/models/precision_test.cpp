@@ -93,6 +93,25 @@ TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
   EXPECT_TRUE(at::allclose(forward(*model, images(), true), forward(*plain, images(), false), 1e-4, 1e-5));
 }
 
+// With one channel contiguous() changes nothing, and a kernel that goes by the strides takes the layout for the other one: on a
+// GPU the first batch norm then ran in the slow one.
+TEST(Precision, ChannelsLastIsSeenAlsoWithOneChannelAndWithOnePixel) {
+  const auto suggested = [](const at::Tensor& tensor) { return tensor.suggest_memory_format(); };
+  EXPECT_EQ(suggested(images().contiguous(at::MemoryFormat::ChannelsLast)), at::MemoryFormat::Contiguous)
+      << "so nothing is to be done";
+  EXPECT_EQ(suggested(in_channels_last(images())), at::MemoryFormat::ChannelsLast);
+  EXPECT_TRUE(in_channels_last(images()).equal(images()));
+  const at::Tensor of_one_pixel = at::arange(15, at::kFloat).reshape({5, 3, 1, 1});
+  EXPECT_EQ(suggested(in_channels_last(of_one_pixel)), at::MemoryFormat::ChannelsLast);
+  EXPECT_TRUE(in_channels_last(of_one_pixel).equal(of_one_pixel));
+  const auto model = cnn();
+  lay_out(*model, true);
+  for (const auto& parameter : model->named_parameters()) {
+    if (parameter->dim() != 4) continue;
+    EXPECT_EQ(suggested(*parameter), at::MemoryFormat::ChannelsLast) << parameter.key();
+  }
+}
+
 // PyTorch lets convolutions use TF32 unless told otherwise.
 TEST(Precision, Fp32IsFp32InConvolutionsAsWell) {
   use_precision(Precision::kFp32);

@@ -14,7 +14,7 @@ import exported_zoo
 import safetensors.torch
 import torch
 import torch.distributed as dist
-from python_ddp import global_batches, make_optimizer
+from python_ddp import global_batches, make_optimizer, prepare_device
 from torch.nn.parallel import DistributedDataParallel
 
 WORD = (1 << 64) - 1
@@ -38,6 +38,8 @@ def train(settings: dict) -> tuple[list[float], dict]:
     else:
         built = getattr(exported_zoo, settings["name"])()
     data = safetensors.torch.load_file(pathlib.Path(settings["data"]["dir"]) / "train.safetensors")
+    device = prepare_device(settings)
+    built["model"].to(device)
     arguments = inspect.signature(built["model"].forward).parameters
     by_place, by_name = built.get("inputs", []), [] if "inputs" in built else [name for name in built["batch"] if name in arguments]
     model = DistributedDataParallel(built["model"].train(), gradient_as_bucket_view=True)
@@ -47,7 +49,7 @@ def train(settings: dict) -> tuple[list[float], dict]:
     losses = []
     for step, (batch, _, _) in zip(range(settings["max_steps"]), global_batches(samples, settings["batch_size"], settings["seed"])):
         share = batch[rank::world]
-        mine = {name: data[name][share] for name in built["batch"]}
+        mine = {name: data[name][share].to(device) for name in built["batch"]}
         optimizer.zero_grad()
         torch.manual_seed(step_seed(settings["seed"], step, rank))
         loss = built["loss"](model(*(mine[name] for name in by_place), **{name: mine[name] for name in by_name}), mine)
@@ -59,7 +61,7 @@ def train(settings: dict) -> tuple[list[float], dict]:
         losses.append(mean.item())
     lasting = built["model"].state_dict()
     buffers = ((name, tensor) for name, tensor in built["model"].named_buffers() if name in lasting)
-    return losses, {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *buffers]}
+    return losses, {name: tensor.detach().cpu() for name, tensor in [*built["model"].named_parameters(), *buffers]}
 
 
 def main() -> None:

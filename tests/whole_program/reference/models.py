@@ -115,8 +115,8 @@ class Conv1d(nn.Module):
 def documents(tokens, end: int | None):
     """Who sees whom, and the place of each token in its document, which ends with the token `end`."""
     if end is None:
-        return None, torch.arange(tokens.size(1))
-    mask = torch.zeros(tokens.size(0), 1, tokens.size(1), tokens.size(1), dtype=torch.bool)
+        return None, torch.arange(tokens.size(1), device=tokens.device)
+    mask = torch.zeros(tokens.size(0), 1, tokens.size(1), tokens.size(1), dtype=torch.bool, device=tokens.device)
     places = torch.zeros_like(tokens)
     for row, window in enumerate(tokens.tolist()):
         begin = 0
@@ -250,7 +250,7 @@ class Llama(nn.Module):
     def forward(self, tokens):
         x = self.model["embed_tokens"](tokens)
         mask, places = documents(tokens, self.end)
-        exponents = torch.arange(0, self.head_width, 2, dtype=x.dtype) / self.head_width
+        exponents = torch.arange(0, self.head_width, 2, dtype=x.dtype, device=x.device) / self.head_width
         angles = places.to(x.dtype)[..., None] * (1 / self.theta ** exponents)
         both = torch.cat((angles, angles), dim=-1)
         if self.end is not None:

@@ -27,6 +27,7 @@ from mixup import mixed, own_part
 from models import make_model, with_lora
 
 
+HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 NOT_PREDICTED = -100  # cross_entropy's ignore_index
 
 
@@ -160,15 +161,24 @@ def rate_factor(schedule: dict, step: int, steps: int) -> float:
     return (1 + math.cos(math.pi * min(1.0, (step - warmup) / (steps - 1 - warmup)))) / 2
 
 
+def prepare_device(settings: dict) -> torch.device:
+    """As ddptrain's: float32 in convolutions too, unless TF32 is asked for. A GPU is shared by all ranks."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.get("precision") == "tf32"
+    if settings.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    return torch.device("cuda", 0) if settings.get("device") == "cuda" else torch.device("cpu")
+
+
 @torch.no_grad()
 def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: int) -> float:
     """The mean loss over all tokens; each rank takes a run of the samples."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    own, own_following = (part.tensor_split(world)[rank] for part in (tokens, following))
+    device = next(network.parameters()).device
+    own, own_following = (part.tensor_split(world)[rank].to(device) for part in (tokens, following))
     sums = torch.zeros(1, dtype=torch.float64)
     network.eval()
     for some, some_following in zip(own.split(at_once), own_following.split(at_once)):
-        sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64)
+        sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64).cpu()
     network.train()
     dist.all_reduce(sums)
     return sums.item() / (following != NOT_PREDICTED).sum().item()
@@ -182,8 +192,11 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, ep
     if alpha := settings["data"].get("augment", {}).get("mixup", 0):
         parts = torch.tensor([own_part(alpha, settings["seed"], epoch, position + place) for place in range(len(batch))])
         inputs, targets = mixed(images, labels, batch, torch.arange(rank, len(batch), world), parts, 10)
+    device = next(model.parameters()).device
+    inputs, targets = inputs.to(device), targets.to(device)
+    half = HALF.get(settings.get("precision"))
     optimizer.zero_grad()
-    with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
+    with torch.autocast(device.type, half or torch.float16, enabled=half is not None):
         outputs = model(inputs)
         if labels.is_floating_point():
             loss = mse_loss(outputs, targets)
@@ -212,6 +225,7 @@ def main() -> None:
     settings = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
     out = pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
+    device = prepare_device(settings)
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
     outputs = 1 if labels.is_floating_point() else settings["data"].get("vocab_size", 10)
@@ -221,12 +235,13 @@ def main() -> None:
     if lora:
         network = with_lora(network, lora)
     load(network, settings["model"]["init"], lora)
+    network.to(device)
     freeze(settings["model"].get("freeze", []), network)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
     if compress := settings.get("ddp", {}).get("compress"):
         model.register_comm_hook(None, {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[compress])
     optimizer = make_optimizer(settings["optimizer"], network)
-    scaler = torch.amp.GradScaler("cpu", enabled=settings.get("precision") == "fp16", **settings.get("grad_scaler", {}))
+    scaler = torch.amp.GradScaler(device.type, enabled=settings.get("precision") == "fp16", **settings.get("grad_scaler", {}))
     batches = global_batches(len(labels), settings["batch_size"], settings["seed"])
     every, schedule = settings.get("eval_every_steps", 0), settings.get("schedule", {})
     tested = read_tokens(settings["data"], "test") if every else None
@@ -242,7 +257,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         (out / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
-        weights = {name.replace(".layer.", ".") if lora else name: tensor for name, tensor in network.state_dict().items()}
+        weights = {name.replace(".layer.", ".") if lora else name: tensor.cpu() for name, tensor in network.state_dict().items()}
         safetensors.torch.save_file(weights, out / "model.safetensors")
         (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()

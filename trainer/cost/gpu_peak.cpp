@@ -1,0 +1,44 @@
+// Implementation of gpu_peak.hpp. From the data sheets and architecture papers of NVIDIA, without sparsity, sums in float32.
+#include "trainer/cost/gpu_peak.hpp"
+
+#include <array>
+
+namespace ddprun::trainer {
+namespace {
+
+struct Peak {
+  std::string_view in_name;
+  double fp32, tf32, half;  // TFLOP/s
+};
+
+// The first whose text is in the device's name counts, so the longer names come first.
+constexpr std::array kPeaks{
+    Peak{"GB200", 80, 1250, 2500},      Peak{"B200", 75, 1125, 2250}, Peak{"GH200", 67, 494.5, 989},
+    Peak{"H200 NVL", 60, 417.5, 835.5}, Peak{"H200", 67, 494.5, 989}, Peak{"H100 PCIe", 51, 378, 756},
+    Peak{"H100 NVL", 60, 417.5, 835.5}, Peak{"H100", 67, 494.5, 989}, Peak{"H800", 67, 494.5, 989},
+    Peak{"A100", 19.5, 156, 312},       Peak{"A800", 19.5, 156, 312}, Peak{"L40S", 91.6, 183, 362},
+    Peak{"L40", 90.5, 90.5, 181},       Peak{"L4", 30.3, 60, 121},    Peak{"A40", 37.4, 74.8, 149.7},
+    Peak{"A30", 10.3, 82, 165},         Peak{"A10G", 31.5, 35, 70},   Peak{"A10", 31.2, 62.5, 125},
+    Peak{"V100", 15.7, 15.7, 125},      Peak{"T4", 8.1, 8.1, 65},     Peak{"RTX 4090", 82.6, 82.6, 165.2},
+    Peak{"RTX 3090", 35.6, 35.6, 71},
+};
+
+}  // namespace
+
+std::optional<double> gpu_peak(std::string_view name, TrainConfig::Precision precision) {
+  for (const Peak& peak : kPeaks) {
+    if (name.find(peak.in_name) == std::string_view::npos) continue;
+    switch (precision) {
+      case TrainConfig::Precision::kFp32:
+        return peak.fp32 * 1e12;
+      case TrainConfig::Precision::kTf32:
+        return peak.tf32 * 1e12;
+      case TrainConfig::Precision::kBf16:
+      case TrainConfig::Precision::kFp16:
+        return peak.half * 1e12;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddprun::trainer

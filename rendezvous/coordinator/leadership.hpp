@@ -11,8 +11,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -83,9 +83,9 @@ class Leadership {
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed
   mutable std::int64_t counted_ = 0;
-  std::map<NodeId, std::int64_t> short_answers_;  // the newest pings whose answer was too short to start workers
-  std::map<NodeId, std::int64_t>
-      told_uncommitted_;  // the newest pings whose answer did not name the current round as committed
+  using Stamps = std::unordered_map<NodeId, std::int64_t, HashNodeId>;
+  Stamps short_answers_;     // the newest pings whose answer was too short to start workers
+  Stamps told_uncommitted_;  // the newest pings whose answer did not name the current round as committed
 };
 
 }  // namespace ddprun::rendezvous

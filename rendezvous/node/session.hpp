@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/presence/peers.hpp"
 #include "rendezvous/protocol/message.hpp"
 
 namespace ddprun::rendezvous {
@@ -31,6 +32,11 @@ struct SessionId {
   std::uint64_t incarnation = 0;
   std::uint64_t attempt = 0;
   auto operator<=>(const SessionId&) const = default;
+};
+
+// Nodes differ; two Hellos of one node are rare.
+struct HashSessionId {
+  std::size_t operator()(const SessionId& id) const { return HashNodeId()(id.node); }
 };
 
 template <class Variant>

@@ -111,6 +111,7 @@ class Speeds:
         if case.exported and workers == max(case.workers):
             programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
         with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
+            peer.round()  # it has started by then, and disturbs nobody; this round is not counted
             measured = in_turns({**programs, "peer": peer}, turns)
         factor = case.factors[workers - 1] if case.factors else FACTOR
         self.rows.append(paired(label, measured["ours"], measured["peer"], factor))
@@ -168,7 +169,8 @@ def run(tools: Tools, how: How) -> list[Table]:
                 asked = [title for title in (START, SPEED, MEMORY) if how.only in title or how.only in label]
                 if SPEED in asked or (case.exported and how.only in f"exported {label}"):
                     speeds.add(case, workers, how.repeats, tools, folder)
-                for title, wanted, measure, most in ((START, case.start, start, STARTS), (MEMORY, case.memory, memory, PEAKS)):
+                for title, wanted, measure, most in ((START, case.start, start, STARTS),
+                                                     (MEMORY, case.memory and workers == max(case.workers), memory, PEAKS)):
                     if wanted and title in asked:
                         rows[title].append(measure(case, workers, min(most, how.repeats), tools, folder))
                         progress(f"{title}: {label}: {rows[title][-1].times_better:.1f}x")

@@ -19,13 +19,14 @@ import launch_bench
 import measure
 import recovery_bench
 import rendezvous_bench
+import samples_bench
 import soak_bench
 import spares_bench
 import straggler_bench
 import training_bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
+SUITES = {"launch": launch_bench.run, "training": training_bench.run, "samples": samples_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
           "spares": spares_bench.run, "stragglers": straggler_bench.run, "before": before_bench.run}
 BY_NAME_ONLY = {"soak", "stragglers", "before"}  # take long; needs another build
@@ -49,10 +50,10 @@ def describe_machine() -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="what",
-                        help="launch, training, checkpoint, recovery, rendezvous, spares, soak, before; all but soak and before when none is named")
+                        help="launch, training, samples, checkpoint, recovery, rendezvous, spares, soak, before; all but soak and before when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of the training, launch and checkpoint benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of the training, samples, launch and checkpoint benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the soak's faults: how many, of what kinds, and where (1)")
     parser.add_argument("--faults", type=int, metavar="N", help="of the soak, for each of its three jobs (300 to 1,000, which the seed says)")
     parser.add_argument("--apart", type=float, default=5.0, metavar="SECONDS", help="between two faults of the soak, on average (5)")

@@ -14,8 +14,9 @@ import sys
 import tempfile
 
 from measure import How, Row, Series, Table, Tools, environment, progress, timed
-from training_bench import DATA, HERE, read_steps
+from training_cases import FASHION_MNIST
 
+HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = [6000, 6000]
 STRETCH = 50  # steps, with a save at the beginning of every other one
 WARM_UP = 50
@@ -26,8 +27,13 @@ STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training
 SPEED = f"Speed with a checkpoint every {STRETCH} steps"
 
 
+def read_steps(file: pathlib.Path) -> list[tuple[int, int]]:
+    events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [(e["step"], e["time_ns"]) for e in events if e["event"] == "step"]
+
+
 def settings(steps: int, every: int) -> dict:
-    return {"name": "bench", "model": {"type": "mlp", "hidden": HIDDEN}, "data": {"type": "idx", "dir": DATA, "mean": 0.2860, "std": 0.3530,
+    return {"name": "bench", "model": {"type": "mlp", "hidden": HIDDEN}, "data": {"type": "idx", "dir": str(FASHION_MNIST), "mean": 0.2860, "std": 0.3530,
             "test_samples": 16}, "epochs": 100, "max_steps": steps, "batch_size": 8, "eval_every_epochs": 0,
             "optimizer": {"type": "adamw", "lr": 1e-4}, "log": {"every_steps": 10, "tensorboard": False},
             "checkpoint": {"every_steps": every, "keep": 2}}

@@ -1,12 +1,15 @@
 """What the benchmarks share: running a command and timing it, medians with their spread, and tables.
 
-A Series is the values of one quantity for one program; a Row compares ours with the peer's and may have a bar to clear.
+A Series is the values of one quantity for one program; a Row compares ours with the peer's and may have a bar to clear. The values of a `paired`
+row belong together: value i of both sides was measured one right after the other, who goes first in turns. So what slows a machine down for
+seconds slows down both, and the ratio of each pair says more than that of two medians.
 """
 
 import dataclasses
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import subprocess
@@ -73,6 +76,15 @@ def peak_memory_mb(command: list[str], settle: float) -> float:
         process.wait(timeout=120)
 
 
+def interval_of_median(values: list[float], samples: int = 2000) -> tuple[float, float]:
+    """The 90 % interval of the median by the percentile bootstrap: the median of as many values drawn from these with replacement,
+    2,000 times; 5 % of those medians are below the lower end and 5 % above the upper one. The seed is fixed, so the same values have the
+    same interval."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(samples))
+    return medians[samples // 20], medians[-1 - samples // 20]
+
+
 @dataclasses.dataclass
 class Series:
     values: list[float]
@@ -98,26 +110,42 @@ class Row:
     at_most: float | None = None   # bar on our median
     factor: float | None = None    # bar on how many times better than the peer
     wanted: str = ""               # what is to be seen, where there is no figure
+    paired: bool = False           # value i of both sides is a pair: times better is the median of the pairs' ratios
+    low: float | None = None       # bar on the lower end of those ratios' interval
+
+    def ratios(self) -> list[float]:
+        """How many times better than the peer, of each pair."""
+        pairs = zip(self.ours.values, self.peer.values, strict=True)
+        return [a / b if self.larger_is_better else b / a for a, b in pairs]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the median of the ratios, 90 %."""
+        return interval_of_median(self.ratios()) if self.paired else None
 
     @property
     def times_better(self) -> float | None:
         if not isinstance(self.ours, Series) or not isinstance(self.peer, Series):
             return None
+        if self.paired:
+            return statistics.median(self.ratios())
         a, b = self.ours.median, self.peer.median
         over, under = (a, b) if self.larger_is_better else (b, a)
         return over / under if under else None  # none was lost, none was made again
 
     @property
     def met(self) -> bool | None:
+        if self.at_most is None and self.factor is None and self.low is None and not self.wanted:
+            return None
         if isinstance(self.ours, str):
             return self.ours == self.wanted
-        if self.at_most is None and self.factor is None:
-            return None
         good = True
         if self.at_most is not None:
             good = good and self.ours.median <= self.at_most
         if self.factor is not None:
             good = good and self.times_better is not None and self.times_better >= self.factor
+        if self.low is not None:
+            good = good and self.interval[0] >= self.low
         return good
 
     def bar(self) -> str:
@@ -126,6 +154,8 @@ class Row:
             parts.append(f"at most {self.at_most:g} {self.unit}")
         if self.factor is not None:
             parts.append(f"{self.factor:g}x")
+        if self.low is not None:
+            parts.append(f"lower end {self.low:g}x")
         return ", ".join(parts)
 
 
@@ -138,7 +168,7 @@ class Table:
     def as_dict(self) -> dict:
         return {"title": self.title, "peer": self.peer, "rows": [
             {"name": r.name, "unit": r.unit, "ours": values(r.ours), "peer": values(r.peer), "times_better": r.times_better,
-             "bar": r.bar(), "met": r.met} for r in self.rows]}
+             "interval": r.interval, "bar": r.bar(), "met": r.met} for r in self.rows]}
 
     def as_markdown(self) -> str:
         return "\n".join([f"### {self.title}", "", *markdown(self.as_dict())]) + "\n"
@@ -156,6 +186,8 @@ def markdown(table: dict) -> list[str]:
     lines = [f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|"]
     for r in table["rows"]:
         better = f"{r['times_better']:.1f}" if r["times_better"] is not None else ""
+        if ends := r.get("interval"):
+            better = f"{r['times_better']:.2f} ({ends[0]:.2f}-{ends[1]:.2f})"
         met = {True: "yes", False: "**no**", None: ""}[r["met"]]
         lines.append(f"| {r['name']} | {cell(r['ours'], r['unit'])} | {cell(r['peer'], r['unit'])} | {better} | {r['bar']} | {met} |")
     return lines
@@ -181,7 +213,10 @@ def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
     head = "\n".join(["# Benchmarks", "",
                       "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
                       "sides. A figure is the median, with the smallest and largest value of all repeats in brackets. Where there is none to compare, the",
-                      "row says what was seen.", ""])
+                      "row says what was seen.", "",
+                      "Some rows have an interval behind `times better`. Both programs were then measured in pairs, one right after the other,",
+                      "who goes first in turns. The figure is the median of the pairs' ratios, and in brackets stands its 90 % interval: the",
+                      "bootstrap of that median with a fixed seed.", ""])
     earlier = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.exists() else []
     sections = {text.split("\n", 1)[0]: text.rstrip("\n") for text in earlier}
     for table in tables:

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from measure import How, Row, Series, Table, Tools, environment, progress
-from training_bench import settings
+from training_cases import FASHION_MNIST, MLP, SGD
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAVE_EVERY = 50
@@ -102,7 +102,9 @@ def run(tools: Tools, how: How) -> list[Table]:
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
         config = folder / "train.json"
-        content = settings("mlp", 128, 1_000_000, 1) | {"epochs": 10_000, "checkpoint": {"every_steps": SAVE_EVERY}}
+        content = {"name": "bench", "model": MLP, "data": {"type": "idx", "dir": str(FASHION_MNIST), "mean": 0.2860, "std": 0.3530, "test_samples": 16},
+                   "epochs": 10_000, "max_steps": 1_000_000, "batch_size": 128, "eval_every_epochs": 0, "optimizer": SGD,
+                   "checkpoint": {"every_steps": SAVE_EVERY}, "log": {"every_steps": 1, "tensorboard": False}}
         config.write_text(json.dumps(content), encoding="utf-8")
         peer = {"default store": {}, "store not shared": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
         for repeat in range(how.repeats):

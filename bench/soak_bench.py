@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from measure import How, Row, Series, Table, Tools, environment, progress
 from slow_network import slow_network
 from soak_pieces import Piece, Pieces
-from training_bench import DATA
+from training_cases import FASHION_MNIST
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "whole_program"))
 import jobs  # noqa: E402
@@ -40,7 +40,7 @@ faults: int | None = None  # set by bench.py; None: the seed says how many
 
 
 def settings(steps: int) -> dict:
-    return {"name": "soak", "model": {"type": "mlp", "hidden": [64]}, "data": {"type": "idx", "dir": DATA, "test_samples": 1000},
+    return {"name": "soak", "model": {"type": "mlp", "hidden": [64]}, "data": {"type": "idx", "dir": str(FASHION_MNIST), "test_samples": 1000},
             "epochs": 100000, "max_steps": steps, "batch_size": 64, "eval_every_epochs": 0, "optimizer": {"type": "adamw", "lr": 1e-4},
             "log": {"every_steps": 10, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}, "ddp": rehearsal.COMPARED}
 

@@ -1,78 +1,179 @@
-"""ddptrain under ddprun against Python DistributedDataParallel under torchrun: time to the first finished step, and steady speed.
+"""ddptrain under ddprun against eager Python's DistributedDataParallel under torchrun, for each model that ddptrain has, in fp32.
 
-Both train the same network on the same data with the same batch, optimizer and number of logged steps, one intra-op thread a worker.
-ddptrain evaluates at the end, here on 16 samples, behind what is measured. Each run writes the wall-clock time of logged steps; speed is taken between two of them, behind the warm-up.
+Both train the same network on the same data with the same batch, optimizer and logged steps, one intra-op thread a worker. Each run says the
+wall-clock time of its logged steps; speed is taken between two of them, behind the warm-up. Speeds are measured in pairs: ddptrain, a whole job
+each time, and one round of a peer that stays started (python_rounds.py), who goes first in turns. Exported models are measured in the same
+turns, beside the hand-written model and beside the peer.
 """
 
+import contextlib
+import dataclasses
 import json
 import pathlib
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
 from measure import How, Row, Series, Table, Tools, environment, progress, timed
+from training_cases import CASES, Case, Folder
 
 HERE = pathlib.Path(__file__).resolve().parent
-DATA = "/usr/share/datasets/fashion-mnist"
-
-# model, batch of each worker, steps, logged every, least factor on one and on two workers
-CASES = [
-    ("mlp", 1, 2000, 100, 1.5, 1.1),
-    ("mlp", 64, 1500, 100, 1.5, 1.1),
-    ("cnn", 64, 200, 20, 1.0, 1.0),
-    ("resnet18", 16, 24, 4, 1.0, 1.0),
-]
+PEER = "torchrun + Python DDP"
+START, SPEED, BESIDE, PARTS, MEMORY = ("Launch to the first finished step", "Steady training speed", "Exported models beside hand-written ones",
+                                       "Where the time of a step goes", "Peak memory of a worker")
+FACTOR, LOW = 1.0, 0.95  # bars of a pair's ratio: its median, and the lower end of its interval
+PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
+STARTS, PEAKS = 5, 3  # repeats at most: whole starts of Python take seconds, and a peak is the same each time
 
 
-def settings(model: str, batch: int, steps: int, every: int) -> dict:
-    return {"name": "bench", "model": {"type": model}, "data": {"type": "idx", "dir": DATA, "mean": 0.2860, "std": 0.3530, "test_samples": 16},
-            "epochs": 100, "max_steps": steps, "batch_size": batch, "eval_every_epochs": 0,
-            "optimizer": {"type": "sgd", "lr": 0.005, "momentum": 0.9}, "log": {"every_steps": every, "tensorboard": False}}
+def speed(steps: list[tuple[int, int]], batch: int) -> float:
+    """Samples per second behind the warm-up, the first fifth of the steps."""
+    (first, begin), *_, (last, end) = [step for step in steps if step[0] >= steps[-1][0] // 5]
+    return (last - first) * batch / ((end - begin) / 1e9)
 
 
-def read_steps(file: pathlib.Path) -> list[tuple[int, int]]:
-    events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [(e["step"], e["time_ns"]) for e in events if e["event"] == "step"]
+class Job:
+    """ddptrain's side: each measurement is a job of its own."""
+
+    def __init__(self, tools: Tools, config: pathlib.Path, workers: int, folder: pathlib.Path):
+        self.command = [tools.ddprun, "-q", "--nproc-per-node", str(workers)]
+        self.config, self.folder, self.batch = config, folder, json.loads(config.read_text())["batch_size"]
+        self.parts: list[dict] = []
+
+    def run(self) -> list[dict]:
+        with tempfile.TemporaryDirectory(dir=self.folder) as run_dir:
+            timed([*self.command, "--run-dir", f"{run_dir}/run", str(self.config)], env=environment(), timeout=300)
+            lines = pathlib.Path(run_dir, "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == "step"]
+
+    def measure(self) -> float:
+        events = self.run()
+        self.parts += events[2:]  # what the first two say is the warm-up's
+        return speed([(e["step"], e["time_ns"]) for e in events], self.batch)
+
+    def where_time_goes(self) -> str:
+        means = {part: statistics.mean(e[part] for e in self.parts) for part in PART_NAMES}
+        whole = sum(means.values())
+        return f"{whole:.3g} ms: " + ", ".join(f"{part[:-3]} {100 * mean / whole:.1f} %" for part, mean in means.items())
 
 
-def one_run(command: list[str], metrics: pathlib.Path, batch: int, every: int) -> tuple[float, float]:
-    """(seconds from launch to the first finished step, samples per second behind the warm-up)"""
-    begin = time.time_ns()
-    timed(command, env=environment(), timeout=1200)
-    steps = read_steps(metrics)
-    first = (steps[0][1] - begin) / 1e9
-    steady = [s for s in steps if s[0] >= 2 * every]
-    (s0, t0), (s1, t1) = steady[0], steady[-1]
-    return first, (s1 - s0) * batch / ((t1 - t0) / 1e9)
+class Peer:
+    """Python's side: started once, and measured as often as asked."""
+
+    def __init__(self, tools: Tools, config: pathlib.Path, workers: int, *options: str, before: list[str] | None = None):
+        self.workers, self.batch = workers, json.loads(config.read_text())["batch_size"]
+        self.said = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([*tools.torchrun, "--standalone", "--nproc-per-node", str(workers), *(before or []),
+                                         str(HERE / "python_rounds.py"), str(config), *options],
+                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
+
+    def round(self) -> list[tuple[int, int]]:
+        self.process.stdin.write(b"g" * self.workers)
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            self.said.seek(0)
+            sys.exit(f"bench: the peer ended:\n{self.said.read().decode(errors='replace')[-4000:]}")
+        return json.loads(line)
+
+    def measure(self) -> float:
+        return speed(self.round(), self.batch)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.process.stdout.close()
+        self.said.close()
+
+
+def in_turns(programs: dict, turns: int) -> dict[str, Series]:
+    """What each of them measures, each time another one first."""
+    values = {name: Series([]) for name in programs}
+    names = list(programs)
+    for turn in range(turns):
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            values[name].values.append(programs[name].measure())
+    return values
+
+
+@dataclasses.dataclass
+class Speeds:
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    beside: list[Row] = dataclasses.field(default_factory=list)
+    parts: list[Row] = dataclasses.field(default_factory=list)
+
+    def add(self, case: Case, workers: int, turns: int, tools: Tools, folder: Folder) -> None:
+        label = case.label(workers)
+        config = folder.config(case, workers)
+        programs = {"ours": Job(tools, config, workers, folder.path)}
+        if case.exported and workers == max(case.workers):
+            programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
+        with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
+            peer.round()  # it has started by then, and disturbs nobody; this round is not counted
+            measured = in_turns({**programs, "peer": peer}, turns)
+        factor = case.factors[workers - 1] if case.factors else FACTOR
+        self.rows.append(paired(label, measured["ours"], measured["peer"], factor))
+        if "exported" in measured:
+            self.rows.append(paired(f"exported {label}", measured["exported"], measured["peer"]))
+            self.beside.append(paired(f"exported {label}", measured["exported"], measured["ours"], None))
+        for name, job in programs.items():
+            self.parts.append(Row(f"exported {label}" if name == "exported" else label, "", job.where_time_goes(), None))
+        for row in self.rows[-len(programs):]:
+            progress(f"{row.name}: {row.times_better:.3f} ({row.interval[0]:.3f}-{row.interval[1]:.3f})")
+
+
+def paired(label: str, ours: Series, peer: Series, factor: float | None = FACTOR) -> Row:
+    return Row(label, "samples/s", ours, peer, larger_is_better=True, factor=factor, paired=True, low=LOW)
+
+
+def start(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) -> Row:
+    config = folder.config(dataclasses.replace(case, steps=1, steps_alone=1), workers)
+    ours, peer = Series([]), Series([])
+    for _ in range(repeats):
+        begin = time.time_ns()
+        ours.values.append((Job(tools, config, workers, folder.path).run()[0]["time_ns"] - begin) / 1e9)
+        begin = time.time_ns()
+        with contextlib.closing(Peer(tools, config, workers)) as started:
+            peer.values.append((started.round()[0][1] - begin) / 1e9)
+    return Row(case.label(workers), "s", ours, peer, factor=4.0)
+
+
+def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) -> Row:
+    """Of the worker that had most, in RAM. Both train the same steps; the peer's pictures stay bytes until they are in a batch."""
+    config = folder.config(case, workers)
+    ours, peer = Series([]), Series([])
+    for turn in range(repeats):
+        peaks = {name: folder.path / f"peak-{name}-{turn}" for name in ("ours", "peer")}
+        small = [sys.executable, "-S", str(HERE / "peak_of.py")]
+        with tempfile.TemporaryDirectory(dir=folder.path) as run_dir:
+            timed([tools.ddprun, "-q", "--no-python", "--nproc-per-node", str(workers), *small, str(peaks["ours"]),
+                   tools.ddptrain, "--run-dir", f"{run_dir}/run", str(config)], env=environment(), timeout=300)
+        with contextlib.closing(Peer(tools, config, workers, "--bytes", before=["--no-python", *small, str(peaks["peer"]), sys.executable])) as started:
+            started.round()
+        for series, file in ((ours, peaks["ours"]), (peer, peaks["peer"])):
+            series.values.append(max(map(int, file.read_text().split())) / 1024)
+    return Row(case.label(workers), "MB", ours, peer, factor=2.0)
 
 
 def run(tools: Tools, how: How) -> list[Table]:
-    starts, speeds = [], []
+    """`how.only` is of a row's name or a table's title."""
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
-        folder = pathlib.Path(name)
-        for model, per_worker_batch, steps, every, factor_one, factor_two in CASES:
-            if how.only not in model:
-                continue
+        folder, speeds, rows = Folder(pathlib.Path(name)), Speeds(), {START: [], MEMORY: []}
+        for case in CASES:
             if how.quick:
-                steps, every = max(steps // 4, 6 * every // 4), max(1, every // 4)
-            for workers, factor in ((1, factor_one), (2, factor_two)):
-                batch = per_worker_batch * workers
-                config = folder / f"{model}-{batch}-{workers}.json"
-                config.write_text(json.dumps(settings(model, batch, steps, every)), encoding="utf-8")
-                label = f"{model}, batch {per_worker_batch} a worker, {workers} worker{'s' if workers > 1 else ''}"
-                ours_first, ours_speed, peer_first, peer_speed = [], [], [], []
-                for i in range(how.repeats):
-                    progress(f"{label}: {i + 1} of {how.repeats}")
-                    run_dir = folder / f"run-{model}-{batch}-{workers}-{i}"
-                    first, speed = one_run([tools.ddprun, "-q", "--nproc-per-node", str(workers), "--run-dir", str(run_dir), str(config)],
-                                           run_dir / "metrics.jsonl", batch, every)
-                    ours_first.append(first)
-                    ours_speed.append(speed)
-                    out = folder / f"python-{model}-{batch}-{workers}-{i}.jsonl"
-                    first, speed = one_run([*tools.torchrun, "--standalone", "--nproc-per-node", str(workers),
-                                            str(HERE / "python_ddp.py"), str(config), str(out)], out, batch, every)
-                    peer_first.append(first)
-                    peer_speed.append(speed)
-                starts.append(Row(label, "s", Series(ours_first), Series(peer_first), factor=4.0))
-                speeds.append(Row(label, "samples/s", Series(ours_speed), Series(peer_speed), larger_is_better=True, factor=factor))
-    return [Table("Launch to the first finished step", "torchrun + Python DDP", starts),
-            Table("Steady training speed", "torchrun + Python DDP", speeds)]
+                case = dataclasses.replace(case, steps=max(6, case.steps // 4), steps_alone=case.steps_alone // 4)
+            for workers in case.workers:
+                label = case.label(workers)
+                asked = [title for title in (START, SPEED, MEMORY) if how.only in title or how.only in label]
+                if SPEED in asked or (case.exported and how.only in f"exported {label}"):
+                    speeds.add(case, workers, how.repeats, tools, folder)
+                for title, wanted, measure, most in ((START, case.start, start, STARTS),
+                                                     (MEMORY, case.memory and workers == max(case.workers), memory, PEAKS)):
+                    if wanted and title in asked:
+                        rows[title].append(measure(case, workers, min(most, how.repeats), tools, folder))
+                        progress(f"{title}: {label}: {rows[title][-1].times_better:.1f}x")
+    tables = [Table(START, PEER, rows[START]), Table(SPEED, PEER, speeds.rows), Table(BESIDE, "hand-written", speeds.beside),
+              Table(PARTS, "", speeds.parts), Table(MEMORY, PEER, rows[MEMORY])]
+    return [table for table in tables if table.rows]

@@ -51,6 +51,43 @@ def test_an_interval_of_a_ratio_holds_the_ratio(bench):
     assert 1.9 < low <= 2.0 <= high < 2.1
 
 
+def test_a_pair_is_compared_with_itself(bench):
+    """A machine that is slow for a while is slow for both sides of a pair."""
+    measure = bench("measure")
+    ours, peer = [10.0, 11.0, 5.5, 12.0, 6.6], [9.0, 10.0, 5.0, 11.0, 6.0]
+
+    def row(low: float) -> object:
+        return measure.Row("row", "samples/s", measure.Series(ours), measure.Series(peer), larger_is_better=True, paired=True, factor=1.0, low=low)
+
+    low, high = row(0.95).interval
+    assert row(0.95).times_better == 1.1 and 1.09 <= low <= 1.1 <= high <= 1.12
+    assert row(0.95).met is True and row(1.1).met is False
+    assert row(0.95).interval == row(1.1).interval, "the seed is fixed"
+    table = measure.Table("Title", "peer", [row(0.95)])
+    assert "| 1.10 (1.09-1.11) | 1x, lower end 0.95x | yes |" in table.as_markdown()
+    assert measure.Row("row", "", "4 ms: data 1 %", None).met is None
+
+
+def test_an_interval_of_a_median_is_narrow_where_values_agree(bench):
+    measure = bench("measure")
+    low, high = measure.interval_of_median([1.0] * 14 + [5.0])
+    assert (low, high) == (1.0, 1.0)
+    low, high = measure.interval_of_median([float(i) for i in range(15)])
+    assert 3 <= low <= 5 and 9 <= high <= 11
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_the_training_benchmark_measures_pairs(ddprun_bin, ddptrain_bin, bench):
+    training, measure = bench("training_bench"), bench("measure")
+    tools = measure.Tools.find(ddprun_bin.parent)
+    speeds, parts = training.run(tools, measure.How(quick=True, repeats=2, only="mlp on CSV"))
+    (row,) = speeds.rows
+    assert len(row.ours.values) == len(row.peer.values) == 2 and row.interval[0] <= row.times_better <= row.interval[1]
+    (row,) = parts.rows
+    assert " ms: data " in row.ours and row.ours.endswith(" %") and row.met is None
+
+
 def test_rows_that_are_no_figures_are_told_apart(bench):
     launch, measure = bench("launch_bench"), bench("measure")
     assert launch.of_all_runs([1.0, 2.0], "s") == measure.Series([1.0, 2.0])

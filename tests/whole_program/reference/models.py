@@ -255,8 +255,9 @@ class Llama(nn.Module):
         both = torch.cat((angles, angles), dim=-1)
         if self.end is not None:
             both = both.unsqueeze(1)  # the same for all heads
+        cos, sin = both.cos(), both.sin()
         for layer in self.model["layers"]:
-            x = layer(x, both.cos(), both.sin(), mask)
+            x = layer(x, cos, sin, mask)
         return self.lm_head(self.model["norm"](x))
 
 

@@ -1,0 +1,87 @@
+"""How many samples a second each kind of data gives to one worker that trains nothing: read, changed, batched and finished as in a job
+(loaded_samples, which is built when it is needed)."""
+
+import json
+import pathlib
+import random
+import subprocess
+import tempfile
+
+from measure import How, Row, Series, Table, Tools, environment, progress
+from training_cases import MLP, Folder
+
+TITLE = "Samples that data gives to a worker"
+SECONDS = 2.0
+SIZE = 256  # of a JPEG file's picture, of which a crop of 224 is taken
+
+
+def write_jpegs(folder: pathlib.Path) -> bool:
+    """Of smooth pictures with some noise, about 15 KB each; False where Pillow is not here."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return False
+    draw = random.Random(1)
+    for split, count in (("train", 64), ("test", 1)):
+        for label in range(2):
+            (folder / split / str(label)).mkdir(parents=True)
+            for i in range(count):
+                coarse = Image.frombytes("RGB", (32, 32), draw.randbytes(3 * 32 * 32))
+                coarse.resize((SIZE, SIZE), Image.Resampling.BICUBIC).save(folder / split / str(label) / f"{i}.jpg", quality=85)
+    return True
+
+
+def write_arrays(folder: pathlib.Path) -> None:
+    import numpy
+
+    draw = numpy.random.default_rng(1)
+    for split, count in (("train", 20000), ("test", 16)):
+        numpy.save(folder / f"{split}_inputs.npy", draw.random((count, 20), numpy.float32))
+        numpy.save(folder / f"{split}_targets.npy", draw.integers(0, 10, count))
+
+
+def configs(folder: Folder) -> dict[str, dict]:
+    gpt = {"type": "gpt", "n_layer": 1, "n_head": 1, "n_embd": 8}
+    arrays, jpegs = folder.path / "arrays", folder.path / "jpegs"
+    arrays.mkdir()
+    write_arrays(arrays)
+    found = {
+        "idx, 28 x 28, batch 64": {"data": folder.data("fashion"), "model": MLP, "batch_size": 64},
+        "cifar10, batch 64": {"data": folder.data("cifar10"), "model": MLP, "batch_size": 64},
+        "cifar10, cropped and flipped, batch 64": {"data": folder.data("cifar10") | {"augment": {"crop_padding": 4, "flip": True}}, "model": MLP, "batch_size": 64},
+        "csv, 20 columns, batch 64": {"data": folder.data("csv"), "model": MLP, "batch_size": 64},
+        "arrays, 20 numbers, batch 64": {"data": {"type": "arrays", "dir": str(arrays)}, "model": MLP, "batch_size": 64},
+        "tokens, 128 of a sample, batch 8": {"data": folder.data("text"), "model": gpt, "batch_size": 8},
+    }
+    if write_jpegs(jpegs):
+        found["folder of JPEG files, 256 x 256, 2 threads, batch 16"] = {
+            "data": {"type": "folder", "dir": str(jpegs), "classes": 2, "resize": SIZE, "image_size": 224}, "model": {"type": "resnet18"}, "batch_size": 16}
+    else:
+        progress("left out: a folder of JPEG files, since Pillow is not here to write them")
+    return found
+
+
+def built(tools: Tools) -> pathlib.Path:
+    program = pathlib.Path(tools.ddptrain).with_name("loaded_samples")
+    if not program.exists():
+        progress(f"building {program.name}")
+        subprocess.run(["cmake", "--build", str(program.parent.parent), "--target", program.name], check=True, stdout=subprocess.DEVNULL)
+    return program
+
+
+def run(tools: Tools, how: How) -> list[Table]:
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
+        path = pathlib.Path(name)
+        for label, config in configs(Folder(path)).items():
+            if how.only not in label and how.only not in TITLE:
+                continue
+            (path / "train.json").write_text(json.dumps(config | {"device": "cpu"}), encoding="utf-8")
+            command = [str(built(tools)), str(path / "train.json"), str(SECONDS / 4 if how.quick else SECONDS)]
+            rows.append(Row(label, "samples/s", Series([measure(command) for _ in range(how.repeats)]), None))
+            progress(f"{label}: {rows[-1].ours.median:.0f} samples/s")
+    return [Table(TITLE, "", rows)]
+
+
+def measure(command: list[str]) -> float:
+    return float(subprocess.run(command, env=environment(), check=True, stdout=subprocess.PIPE, text=True).stdout)

@@ -299,6 +299,10 @@ std::vector<Key> make_keys() {
           MEMBER(data.test_samples)),
       key("data", "prefetch", IntegerKind{1, 1024}, "Batches prepared ahead of the training loop.", MEMBER(data.prefetch),
           kMayChange),
+      key("data", "loader_threads", IntegerKind{1, 256},
+          "Threads of a worker that prepare batches, one each, in order. 1: small batches are made by the training loop "
+          "itself.",
+          MEMBER(data.loader_threads), kMayChange),
       key("data", "ledger", BoolKind{}, "Write ledger/rank-XXXXX.jsonl: which samples were used in which step.",
           MEMBER(data.ledger), kMayChange),
 

@@ -38,7 +38,8 @@ std::string config_digest(const TrainConfig& config);
 
 // A key that differs between two configs: pointer ("/optimizer/lr"), both values as JSON text, and whether a run directory may
 // continue with the new value ("x-may-change" in the schema: epochs, max_steps, checkpoint.*, log.*, eval_*, data.prefetch,
-// data.ledger, ddp.timeout_s, micro_batch_size, data.dir, device), and whether the nodes of a job may differ in it.
+// data.loader_threads, data.ledger, ddp.timeout_s, micro_batch_size, data.dir, device), and whether the nodes of a job may
+// differ in it.
 struct ConfigDifference {
   std::string pointer;
   std::string before;

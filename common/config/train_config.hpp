@@ -94,12 +94,13 @@ struct DataConfig {
   std::int64_t decode_threads = 2;  // of each batch that is made
   std::int64_t classes =
       10;  // number of labels, cifar's by its type; a label outside 0..classes-1 is an error naming the sample
-  std::optional<double> mean;      // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;       // as `mean`: both or neither
-  std::int64_t train_samples = 0;  // use only the first N training samples; 0: all
-  std::int64_t test_samples = 0;   // likewise for the test set
-  std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
-  bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
+  std::optional<double> mean;       // of pixels scaled to 0..1; absent: exact mean of the training images
+  std::optional<double> std;        // as `mean`: both or neither
+  std::int64_t train_samples = 0;   // use only the first N training samples; 0: all
+  std::int64_t test_samples = 0;    // likewise for the test set
+  std::int64_t prefetch = 4;        // batches prepared ahead by the loader's threads, 1..1024
+  std::int64_t loader_threads = 1;  // which make a batch each
+  bool ledger = false;              // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
   ValidationConfig validation{};
 

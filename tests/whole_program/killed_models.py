@@ -115,13 +115,15 @@ MODELS = {
     "cnn, bf16": Killed(small_pictures, 80, 60, {"model": {"type": "cnn"}, "precision": "bf16", "channels_last": True, "ddp": {"compress": "bf16"}}),
     "resnet18": Killed(small_pictures, 80, 20, {"model": {"type": "resnet18"}, "optimizer": SGD}),
     "resnet34": Killed(small_pictures, 80, 20, {"model": {"type": "resnet34"}, "optimizer": SGD}),
-    "resnet50": Killed(small_pictures, 80, 20, {"model": {"type": "resnet50"}, "optimizer": SGD}),
+    "resnet50": Killed(small_pictures, 80, 12, {"model": {"type": "resnet50"}, "optimizer": SGD}),
     "resnet20": Killed(small_pictures, 80, 40, {"model": {"type": "resnet20"}, "optimizer": {**SGD, "nesterov": True}, "schedule": {"type": "cosine"}}),
     "resnet56": Killed(small_pictures, 80, 25, {"model": {"type": "resnet56"}, "optimizer": SGD}),
     "resnet20, cifar10": Killed(cifar_pictures, 80, 25, {"model": {"type": "resnet20"}, "optimizer": SGD, "data": {"type": "cifar10"}}),
     "resnet20, folder": Killed(pictures_in_folders, 48, 50, {
         "model": {"type": "resnet20"}, "optimizer": SGD,
         "data": {"type": "folder", "classes": 2, "image_size": 8, "resize": 10, "augment": {"random_crop": True, "flip": True, "erase": 0.3}}}),
+    "vit": Killed(small_pictures, 80, 60, {
+        "model": {"type": "vit", "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.1}, "optimizer": {"type": "adamw", "lr": 0.003}}),
     "gpt": Killed(text, 160, 40, {"model": {"type": "gpt", "dropout": 0.1, **SMALL_GPT}, "clip_grad_norm": 1.0, "data": TEXT}),
     "gpt, lora": Killed(text, 160, 40, {"model": {"type": "gpt", "lora": {"rank": 4}, **SMALL_GPT}, "data": TEXT}),
     "llama": Killed(text, 160, 40, {

@@ -1,43 +1,76 @@
 // The loader: makes shares in the order of the steps. Shares of little work are made inside next(): handing one over between
-// threads costs more than making it (see kInlineBytes); all others come from a thread that works ahead. The training loop calls
+// threads costs more than making it (see kInlineBytes); all others come from threads that work ahead. The training loop calls
 // it.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
-#include <deque>
-#include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/system/quiet_thread.hpp"
+#include "common/system/made_ahead.hpp"
 #include "trainer/data/sampler.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 // Up to this size (41 images of 28 x 28, some 45 us of work) a share is made in next(). Measured on two cores: taking one over
-// from the thread costs the training 7 us of its own time, and 200 us of waiting for the scheduler where the workers use all
+// from a thread costs the training 7 us of its own time, and 200 us of waiting for the scheduler where the workers use all
 // cores.
 constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 
-// Makes the share of any step; remembers the order of the epoch it is in.
+using Order = std::vector<std::int64_t>;
+
+// The order of an epoch, made once for all threads. Only the newest is kept when nobody uses it: one may be as large as the
+// data of a text. Safe from several threads.
+class EpochOrders {
+ public:
+  EpochOrders(std::int64_t samples, std::uint64_t seed) : samples_(samples), seed_(seed) {}
+
+  std::shared_ptr<const Order> of(std::int64_t epoch) {
+    const std::lock_guard lock(mutex_);
+    if (epoch == newest_epoch_) return newest_;
+    if (epoch > newest_epoch_) {
+      before_ = std::exchange(newest_, nullptr);
+      before_epoch_ = std::exchange(newest_epoch_, epoch);
+      newest_ = made(epoch);
+      return newest_;
+    }
+    // A thread asks that has yet to finish the epoch before.
+    std::shared_ptr<const Order> order = epoch == before_epoch_ ? before_.lock() : nullptr;
+    if (!order) before_ = order = made(epoch);
+    before_epoch_ = epoch;
+    return order;
+  }
+
+ private:
+  std::shared_ptr<const Order> made(std::int64_t epoch) const {
+    return std::make_shared<const Order>(epoch_order(samples_, seed_, epoch));
+  }
+
+  const std::int64_t samples_;
+  const std::uint64_t seed_;
+  std::mutex mutex_;
+  std::int64_t newest_epoch_ = -1;
+  std::shared_ptr<const Order> newest_;
+  std::int64_t before_epoch_ = -1;
+  std::weak_ptr<const Order> before_;
+};
+
+// Makes the share of any step. Safe from several threads.
 class ShareMaker {
  public:
   ShareMaker(const Source& source, const LoaderOptions& options)
-      : source_(source), samples_(source.size()), options_(options) {}
+      : source_(source), samples_(source.size()), options_(options), orders_(samples_, options.seed) {}
 
   Share make(std::int64_t step) {
     const std::int64_t steps = steps_per_epoch(samples_, options_.batch_size);
@@ -46,9 +79,11 @@ class ShareMaker {
     share.epoch = step / steps;
     share.position = step % steps * options_.batch_size;
     share.global_size = std::min(options_.batch_size, samples_ - share.position);
-    share.samples = share_of_batch(order_of(share.epoch), share.position, share.global_size, options_.world, options_.rank);
+    const std::shared_ptr<const Order> kept = orders_.of(share.epoch);
+    const Order& order = *kept;
+    share.samples = share_of_batch(order, share.position, share.global_size, options_.world, options_.rank);
     share.own_size = static_cast<std::int64_t>(share.samples.size());
-    share.global_weight = weight_of_batch(share);
+    share.global_weight = weight_of_batch(share, order);
     const Draws draws{.seed = options_.seed, .epoch = share.epoch};
     const std::int64_t micro =
         options_.micro_batch_size > 0 ? options_.micro_batch_size : std::max<std::int64_t>(1, share.own_size);
@@ -58,10 +93,10 @@ class ShareMaker {
       Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
       // A mean by a weight of 0 is no number, and would count for nothing.
       if (!(batch.weight > 0)) continue;
-      if (options_.mixup > 0) add_partners(batch, share, first, draws);
+      if (options_.mixup > 0) add_partners(batch, share, order, first, draws);
       share.micro_batches.push_back(std::move(batch));
     }
-    if (share.micro_batches.empty()) share.micro_batches.push_back(stand_in(share));
+    if (share.micro_batches.empty()) share.micro_batches.push_back(stand_in(share, order));
     return share;
   }
 
@@ -75,17 +110,8 @@ class ShareMaker {
   }
 
  private:
-  const std::vector<std::int64_t>& order_of(std::int64_t epoch) {
-    if (epoch != epoch_) {
-      order_ = epoch_order(samples_, options_.seed, epoch);
-      epoch_ = epoch;
-    }
-    return order_;
-  }
-
   // Of the share's samples from the `first` one on. A partner is what it is in its own place, whichever rank that is on.
-  void add_partners(Batch& batch, const Share& share, std::int64_t first, const Draws& draws) {
-    const std::vector<std::int64_t>& order = order_of(share.epoch);
+  void add_partners(Batch& batch, const Share& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
     auto* const parts = batch.own_part.mutable_data_ptr<float>();
@@ -99,17 +125,15 @@ class ShareMaker {
   }
 
   // The first sample, or where that one weighs nothing, the first of the global batch that weighs something.
-  Batch stand_in(const Share& share) {
+  Batch stand_in(const Share& share, const Order& order) const {
     std::array<std::int64_t, 1> sample{0};
-    const std::vector<std::int64_t>& order = order_of(share.epoch);
     for (std::int64_t i = share.position; !(source_.weight(sample[0]) > 0); ++i) sample[0] = order[static_cast<std::size_t>(i)];
     Batch batch = source_.make(sample, {});
     batch.stand_in = true;
     return batch;
   }
 
-  double weight_of_batch(const Share& share) {
-    const std::vector<std::int64_t>& order = order_of(share.epoch);
+  double weight_of_batch(const Share& share, const Order& order) const {
     double sum = 0;
     for (std::int64_t i = share.position; i < share.position + share.global_size; ++i) {
       sum += source_.weight(order[static_cast<std::size_t>(i)]);
@@ -124,8 +148,7 @@ class ShareMaker {
   const Source& source_;
   std::int64_t samples_;
   LoaderOptions options_;
-  std::int64_t epoch_ = -1;
-  std::vector<std::int64_t> order_;
+  EpochOrders orders_;
 };
 
 void require(bool holds, const char* what) {
@@ -138,102 +161,32 @@ void require(bool holds, const char* what) {
 
 struct Loader::Impl {
   Impl(const Source& source, const LoaderOptions& options, std::int64_t first_step, std::int64_t last_step)
-      : maker(source, options),
-        capacity(static_cast<std::size_t>(options.prefetch)),
-        next_step(first_step),
-        end_step(last_step) {
-    if (!maker.is_small() && first_step < last_step) {
-      start_thread();
-    }
-  }
-
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    room.notify_one();
-    if (thread.joinable()) {
-      thread.join();
-    }
+      : maker(source, options), next_step(first_step), end_step(last_step) {
+    if (first_step >= last_step || (options.threads == 1 && maker.is_small())) return;
+    shares.emplace(MadeAhead<Share>::Options{.first = first_step,
+                                             .end = last_step,
+                                             .threads = options.threads,
+                                             .ahead = options.prefetch,
+                                             .thread_name = "loader"},
+                   [this](std::int64_t step) { return maker.make(step); });
   }
 
   Share next() {
+    if (shares) return shares->next();
     if (next_step >= end_step) {
       throw std::logic_error("Loader::next: step " + std::to_string(next_step) + " is past the end, " +
                              std::to_string(end_step));
     }
-    Share share = thread.joinable() ? take() : maker.make(next_step);
+    Share share = maker.make(next_step);
     ++next_step;
     return share;
   }
 
  private:
-  void start_thread() {
-    thread = quiet_thread([this, first = next_step] { work(first); });
-    pthread_setname_np(thread.native_handle(), "loader");
-  }
-
-  void work(std::int64_t step) {
-    try {
-      for (; step < end_step; ++step) {
-        // Made before there is room for it: one share more than `prefetch` may exist, and none is waited for in vain.
-        Share share = maker.make(step);
-        std::unique_lock lock(mutex);
-        if (queue.size() >= capacity) {
-          // Wait until half is used up, so that a wake-up pays for several shares and the consumer's notify is seldom a system
-          // call.
-          producer_waits = true;
-          room.wait(lock, [this] { return stopping || queue.size() <= capacity / 2; });
-          producer_waits = false;
-        }
-        if (stopping) {
-          return;
-        }
-        queue.push_back(std::move(share));
-        if (consumer_waits) {
-          lock.unlock();
-          ready.notify_one();
-        }
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-      ready.notify_one();
-    }
-  }
-
-  Share take() {
-    std::unique_lock lock(mutex);
-    consumer_waits = true;
-    ready.wait(lock, [this] { return !queue.empty() || failure; });
-    consumer_waits = false;
-    if (queue.empty()) {
-      std::rethrow_exception(failure);
-    }
-    Share share = std::move(queue.front());
-    queue.pop_front();
-    if (producer_waits && queue.size() <= capacity / 2) {
-      lock.unlock();
-      room.notify_one();
-    }
-    return share;
-  }
-
-  ShareMaker maker;  // the thread's once there is one
-  const std::size_t capacity;
-  std::int64_t next_step;
+  ShareMaker maker;
+  std::int64_t next_step;  // of those that next() makes itself
   const std::int64_t end_step;
-
-  std::mutex mutex;
-  std::condition_variable ready;  // the queue has something, or the thread failed
-  std::condition_variable room;   // the queue is half empty, or the loader ends
-  std::deque<Share> queue;
-  std::exception_ptr failure;
-  bool consumer_waits = false;
-  bool producer_waits = false;
-  bool stopping = false;
-  std::thread thread;
+  std::optional<MadeAhead<Share>> shares;  // without threads: nothing
 };
 
 Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step) {
@@ -241,6 +194,7 @@ Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_s
   require(options.batch_size > 0, "batch_size must be 1 or more");
   require(options.micro_batch_size >= 0, "micro_batch_size must not be negative");
   require(options.prefetch > 0, "prefetch must be 1 or more");
+  require(options.threads > 0, "threads must be 1 or more");
   require(options.world > 0 && options.rank >= 0 && options.rank < options.world, "rank must be within the world");
   require(first_step >= 0, "first_step must not be negative");
   impl_ = std::make_unique<Impl>(source, options, first_step, last_step);

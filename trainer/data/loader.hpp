@@ -1,6 +1,6 @@
-// Prepares a rank's micro-batches ahead of the training loop in one thread of its own: which samples (sampler.hpp), cut into
+// Prepares a rank's micro-batches ahead of the training loop in threads of its own: which samples (sampler.hpp), cut into
 // micro-batches, made by a Source. Draws are keyed by (seed, epoch, sample), so a batch is the same whoever makes it and
-// whenever.
+// whenever, and the number of threads changes nothing but the time.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct Share {
 struct LoaderOptions {
   std::int64_t batch_size = 0;        // global
   std::int64_t micro_batch_size = 0;  // 0: whole share in one
-  std::int64_t prefetch = 4;
+  std::int64_t prefetch = 4;          // shares that may wait; each thread may have one more
+  std::int64_t threads = 1;           // each makes a whole share; 1: a small one is made by who asks for it
   std::uint64_t seed = 0;
   double mixup = 0;  // alpha of own_part() in sampler.hpp; 0: nothing is mixed
   int world = 1;
@@ -38,11 +39,12 @@ class Loader {
  public:
   // Begins with step `first_step` of the run and ends before `last_step`. The source must outlive the loader.
   Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step);
-  ~Loader();  // stops the thread without waiting for a full queue
+  ~Loader();  // stops the threads without waiting for a full queue
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step's share. Blocks until it is ready; rethrows what the thread threw. Throws std::logic_error past last_step.
+  // The next step's share. Blocks until it is ready; throws what making it threw, however many threads there are. Throws
+  // std::logic_error past last_step.
   Share next();
 
  private:

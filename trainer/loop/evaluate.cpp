@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/system/made_ahead.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/task/figures.hpp"
@@ -22,10 +23,22 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
                  c10::Device device, Upload& upload, const Peers& peers) {
   Figures figures(task.figures(), device);
   const Block block = evaluation_block(source.size(), peers.world(), peers.rank());
-  for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
-    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(config.eval_batch_size, block.last - first)));
+  const std::int64_t size = config.eval_batch_size, batches = (block.last - block.first + size - 1) / size;
+  const auto make = [&](std::int64_t number) {
+    const std::int64_t first = block.first + number * size;
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(size, block.last - first)));
     std::iota(samples.begin(), samples.end(), first);
-    const Batch made = source.make(samples, {});
+    return source.make(samples, {});
+  };
+  std::optional<MadeAhead<Batch>> ahead;
+  if (config.data.loader_threads > 1 && batches > 1) {
+    ahead.emplace(
+        MadeAhead<Batch>::Options{
+            .end = batches, .threads = config.data.loader_threads, .ahead = config.data.prefetch, .thread_name = "loader"},
+        make);
+  }
+  for (std::int64_t number = 0; number < batches; ++number) {
+    const Batch made = ahead ? ahead->next() : make(number);
     if (!(made.weight > 0)) continue;  // counts for nothing, and a mean over it is no number
     const Batch batch = upload.take(made);
     const Autocast precision(config.precision, device.type());

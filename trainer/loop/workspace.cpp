@@ -1,4 +1,4 @@
-// Implementation of workspace.hpp. The loader comes first: its thread makes batches while the ranks compare parameters.
+// Implementation of workspace.hpp. The loader comes first: its threads make batches while the ranks compare parameters.
 #include "trainer/loop/workspace.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -18,6 +18,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                          LoaderOptions{.batch_size = config.batch_size,
                                                        .micro_batch_size = config.micro_batch_size,
                                                        .prefetch = config.data.prefetch,
+                                                       .threads = config.data.loader_threads,
                                                        .seed = config.seed,
                                                        .mixup = config.data.augment.mixup,
                                                        .world = peers.world(),

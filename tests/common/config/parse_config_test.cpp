@@ -550,8 +550,8 @@ TEST(CompareConfigs, SaysWhatTheNodesOfAJobMayDifferIn) {
                              "early_stopping.patience=3", "channels_last=true", "seed=1", "optimizer.ema.decay=0.9"}) {
     EXPECT_TRUE(of_whole_job(change)) << change;
   }
-  for (const char* change : {"data.dir=e", "checkpoint.local_dir=/scratch", "data.prefetch=9", "micro_batch_size=8",
-                             "eval_batch_size=7", "device=cuda", "checkpoint.keep=9"}) {
+  for (const char* change : {"data.dir=e", "checkpoint.local_dir=/scratch", "data.prefetch=9", "data.loader_threads=3",
+                             "micro_batch_size=8", "eval_batch_size=7", "device=cuda", "checkpoint.keep=9"}) {
     EXPECT_FALSE(of_whole_job(change)) << change;
   }
 }
@@ -563,8 +563,9 @@ TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos);
   for (const std::string free :
        {"epochs=9", "max_steps=5", "checkpoint.every_steps=7", "checkpoint.keep=9", "log.every_steps=3", "eval_batch_size=7",
-        "eval_every_epochs=2", "data.prefetch=9", "data.ledger=true", "ddp.timeout_s=5", "micro_batch_size=8", "data.dir=e",
-        "device=cuda", "deterministic=true", "eval_every_steps=7", "checkpoint.best_by=loss", "early_stopping.patience=3"}) {
+        "eval_every_epochs=2", "data.prefetch=9", "data.loader_threads=3", "data.ledger=true", "ddp.timeout_s=5",
+        "micro_batch_size=8", "data.dir=e", "device=cuda", "deterministic=true", "eval_every_steps=7",
+        "checkpoint.best_by=loss", "early_stopping.patience=3"}) {
     EXPECT_EQ(config_digest(parsed(text, {free})), digest) << free;
   }
   for (const std::string fixed :

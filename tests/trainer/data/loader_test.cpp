@@ -4,12 +4,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -295,6 +299,56 @@ TEST_P(LoaderTest, PassesOnManySharesThroughAQueueOfOne) {
   Loader loader(*source, {.batch_size = 8, .prefetch = 1}, 0, 300);
   for (std::int64_t step = 0; step < 300; ++step) {
     ASSERT_EQ(loader.next().step, step);
+  }
+}
+
+// Whatever the number of threads: over the ends of epochs, with micro-batches and draws, small shares too.
+TEST_P(LoaderTest, ThreadsMakeTheSameSharesInTheSameOrder) {
+  const auto source = picture_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
+  LoaderOptions options{.batch_size = 10, .micro_batch_size = 2, .prefetch = 2, .seed = 5, .mixup = 0.4, .world = 2, .rank = 1};
+  Loader alone(*source, options, 1, 60);
+  options.threads = 4;
+  Loader several(*source, options, 1, 60);
+  for (std::int64_t step = 1; step < 60; ++step) {
+    const Share expected = alone.next(), share = several.next();
+    ASSERT_EQ(share.step, step);
+    ASSERT_EQ(share.samples, expected.samples) << step;
+    ASSERT_EQ(share.micro_batches.size(), expected.micro_batches.size());
+    for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
+      const Batch &one = share.micro_batches[i], &other = expected.micro_batches[i];
+      ASSERT_EQ(one.stand_in, other.stand_in);
+      ASSERT_TRUE(one.tensors[0].equal(other.tensors[0]) && one.tensors[1].equal(other.tensors[1])) << step;
+      ASSERT_TRUE(one.stand_in || (one.partners[0].equal(other.partners[0]) && one.own_part.equal(other.own_part))) << step;
+    }
+  }
+  EXPECT_THROW(several.next(), std::logic_error);
+}
+
+// Each sample is a step of its own here, and one of them is damaged.
+struct Damaged : Source {
+  explicit Damaged(std::int64_t sample) : sample_(sample) {}
+  std::int64_t size() const override { return 40; }
+  Description describe() const override { return {.tensors = {{.sizes = {1}, .type = at::kLong}}}; }
+  Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
+    if (samples.front() == sample_) throw UsageError("sample " + std::to_string(sample_) + " is damaged");
+    return {.tensors = {at::full({1, 1}, samples.front(), at::kLong)}, .weight = 1};
+  }
+  std::string fingerprint() const override { return "damaged"; }
+  std::int64_t sample_;
+};
+
+TEST(Loader, WhatAThreadThrowsComesInItsStep) {
+  const std::vector<std::int64_t> order = epoch_order(40, 0, 0);
+  for (const std::int64_t threads : {1, 2, 5}) {
+    const Damaged source(order[17]);
+    Loader loader(source, {.batch_size = 1, .threads = threads}, 0, 40);
+    for (std::size_t step = 0; step < 17; ++step) EXPECT_EQ(loader.next().samples.front(), order[step]);
+    try {
+      loader.next();
+      FAIL() << threads;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.what(), "sample " + std::to_string(order[17]) + " is damaged");
+    }
   }
 }
 

@@ -73,8 +73,8 @@ class MemberSessions {
   nanoseconds lease_;
   std::unordered_map<LinkId, Session> sessions_;
   std::unordered_map<SessionId, LinkId, HashSessionId> by_id_;  // sessions that have begun
-  std::unordered_map<LinkId, LinkId> by_connection_;  // only links that another connection carries than at first
-  std::deque<std::pair<Time, LinkId>> due_;           // in the order of time; sessions that were resumed are skipped
+  std::unordered_map<LinkId, LinkId> by_connection_;            // only links that another connection carries than at first
+  std::deque<std::pair<Time, LinkId>> due_;                     // in the order of time; sessions that were resumed are skipped
   std::int64_t away_count_ = 0;
 };
 

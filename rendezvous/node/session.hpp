@@ -21,7 +21,6 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/presence/peers.hpp"
 #include "rendezvous/protocol/message.hpp"
 
 namespace ddprun::rendezvous {

@@ -2,16 +2,9 @@
 #include "rendezvous/presence/peers.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace ddprun::rendezvous {
-
-std::size_t HashNodeId::operator()(const NodeId& id) const {
-  std::size_t hash = 0;
-  std::memcpy(&hash, id.data(), sizeof(hash));
-  return hash;
-}
 
 // ---- looking up ----
 

@@ -18,9 +18,6 @@
 
 namespace ddprun::rendezvous {
 
-struct HashNodeId {
-  std::size_t operator()(const NodeId& id) const;
-};
 using NodeIds = std::unordered_set<NodeId, HashNodeId>;
 
 // A node: it is here (it has a link and was welcomed), or it is gone and a round's majority still counts it.

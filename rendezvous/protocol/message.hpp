@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,6 +30,13 @@ inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // what a person ask
 inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 using NodeId = std::array<std::uint8_t, 16>;  // random; an agent keeps it when it reconnects or restarts
+struct HashNodeId {
+  std::size_t operator()(const NodeId& id) const {
+    std::size_t hash = 0;
+    std::memcpy(&hash, id.data(), sizeof hash);
+    return hash;
+  }
+};
 using FarewellKey = std::array<std::uint8_t, 32>;
 using RunDigest = std::array<std::uint8_t, 32>;  // digest of the run id, so that two jobs never mix
 

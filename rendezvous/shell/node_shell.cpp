@@ -239,7 +239,8 @@ void NodeShell::carry_out(std::vector<NodeAction> actions) {
 // ---- the record ----
 
 void NodeShell::write(const member_action::Remember& remember) {
-  if (!record_file_ && marker_.path().empty()) return;  // it is remembered nowhere: no thread is started for it, and nothing waits
+  if (!record_file_ && marker_.path().empty())
+    return;  // it is remembered nowhere: no thread is started for it, and nothing waits
   const auto ok = std::make_shared<bool>(true);
   record_queue_.add(
       [this, ok, self = Memory::Self{remember.node, remember.record, incarnation_}] {

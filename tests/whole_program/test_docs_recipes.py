@@ -199,3 +199,23 @@ def test_the_index_names_every_page():
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
     assert pages <= set(re.findall(r"\]\(([\w-]+\.md)", index))
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_onnx(ddprun_bin, ddptrain_bin, tmp_path):
+    """A smaller run than the page's; onnxruntime counts as many right as ddptrain did."""
+    for package in ("torchvision", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    (config,), (commands,), (to_onnx, ask) = blocks("onnx.md", "json"), blocks("onnx.md", "sh"), blocks("onnx.md", "python")
+    (tmp_path / "train.json").write_text(config)
+    train, export = (shlex.split(line) for line in commands.splitlines())
+    done = jobs.run([ddprun_bin, *train[1:], "data.train_samples=640", "data.test_samples=200", "max_steps=20"], timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert jobs.run([ddptrain_bin, *export[1:]], cwd=tmp_path).returncode == 0
+    first = ask.replace("-ubyte\", 8)", "-ubyte\", 8)[:200]").replace("(numpy.float32)", "(numpy.float32)[:200]")
+    for script in (to_onnx, first):
+        told = jobs.run([sys.executable, "-c", script], timeout=300, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+    accuracy = jobs.metrics(tmp_path / "runs/pictures", "eval")[-1]["accuracy"]
+    assert told.stdout == f"test accuracy {accuracy:.2%}\n" and 0.1 < accuracy < 1

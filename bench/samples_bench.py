@@ -63,8 +63,8 @@ def configs(folder: Folder) -> dict[str, dict]:
 
 def built(tools: Tools) -> pathlib.Path:
     program = pathlib.Path(tools.ddptrain).with_name("loaded_samples")
-    if not program.exists():
-        progress(f"building {program.name}")
+    if (program.parent.parent / "build.ninja").exists():
+        progress(f"building {program.name}, where it is not new")
         subprocess.run(["cmake", "--build", str(program.parent.parent), "--target", program.name], check=True, stdout=subprocess.DEVNULL)
     return program
 

@@ -70,8 +70,9 @@ class Peer:
                                         env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
 
     def round(self) -> list[tuple[int, int]]:
-        self.process.stdin.write(b"g" * self.workers)
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says below why
+            self.process.stdin.write(b"g" * self.workers)
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             self.said.seek(0)
@@ -82,7 +83,8 @@ class Peer:
         return speed(self.round(), self.batch)
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait(timeout=60)
         self.process.stdout.close()
         self.said.close()
@@ -166,7 +168,7 @@ def run(tools: Tools, how: How) -> list[Table]:
                 case = dataclasses.replace(case, steps=max(6, case.steps // 4), steps_alone=case.steps_alone // 4)
             for workers in case.workers:
                 label = case.label(workers)
-                asked = [title for title in (START, SPEED, MEMORY) if how.only in title or how.only in label]
+                asked = [title for title in (START, SPEED, MEMORY) if how.only in title or how.only in label or (title == SPEED and (how.only in BESIDE or how.only in PARTS))]
                 if SPEED in asked or (case.exported and how.only in f"exported {label}"):
                     speeds.add(case, workers, how.repeats, tools, folder)
                 for title, wanted, measure, most in ((START, case.start, start, STARTS),

@@ -38,7 +38,7 @@ class Case:
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     workers: tuple[int, ...] = (2,)
     data_loader: bool = False  # the peer's batches come from a DataLoader, which says nothing of DistributedDataParallel
-    factors: tuple[float, ...] | None = None  # bars of 1 and 2 workers, where they are others than those of measure.PAIRED
+    factors: tuple[float, ...] | None = None  # bars of 1 and 2 workers, where they are others than training_bench.FACTOR
     exported: bool = False  # is measured as model.type "exported" too
     memory: bool = False
     start: bool = False

@@ -52,4 +52,6 @@ def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_pat
         assert done.returncode == 2 and f"{tmp_path}/data/train.txt: token 3207 is 254; with data.vocab_size 254 " in done.stderr, done.stderr
         assert len(jobs.report(run)["rounds"]) == 1, "such an end needs no restart"
         said.append(jobs.losses(run))
-    assert said[0] == said[1] and said[0], said
+    # The rank that has it ends both at once: of the step before, the line may be there or not.
+    fewer, more = sorted(said, key=len)
+    assert fewer == more[:len(fewer)] and len(more) - len(fewer) <= 1 and fewer, said

@@ -2,6 +2,7 @@
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <array>
+#include <cctype>
 
 namespace ddprun::trainer {
 namespace {
@@ -23,11 +24,23 @@ constexpr std::array kPeaks{
     Peak{"RTX 3090", 35.6, 35.6, 71},
 };
 
+// The whole word: an RTX A1000 is no A100.
+bool names(std::string_view device, std::string_view card) {
+  const std::size_t begin = device.find(card);
+  if (begin == std::string_view::npos) return false;
+  const std::size_t end = begin + card.size();
+  return end == device.size() || std::isalnum(static_cast<unsigned char>(device[end])) == 0;
+}
+
 }  // namespace
 
 std::optional<double> gpu_peak(std::string_view name, TrainConfig::Precision precision) {
+  // A part of a card, and a smaller one of that name.
+  for (const std::string_view less : {"MIG", "Laptop"}) {
+    if (name.find(less) != std::string_view::npos) return std::nullopt;
+  }
   for (const Peak& peak : kPeaks) {
-    if (name.find(peak.in_name) == std::string_view::npos) continue;
+    if (!names(name, peak.in_name)) continue;
     switch (precision) {
       case TrainConfig::Precision::kFp32:
         return peak.fp32 * 1e12;

@@ -27,10 +27,10 @@ std::string file_name(std::int64_t step, int rank) {
 
 }  // namespace
 
-void prepare_traces(const LogConfig& config) {
+void prepare_traces() {
   std::error_code error;
-  const bool has_driver = std::filesystem::exists("/dev/nvidiactl", error);
-  if (config.trace_step > 0 && !has_driver) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  const bool has_driver = std::filesystem::exists("/dev/nvidiactl", error) || std::filesystem::exists("/dev/dxg", error);
+  if (!has_driver) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
 }
 
 StepTrace::StepTrace(const LogConfig& config, int rank, c10::Device device, std::filesystem::path folder,
@@ -42,7 +42,12 @@ StepTrace::StepTrace(const LogConfig& config, int rank, c10::Device device, std:
 }
 
 StepTrace::~StepTrace() {
-  if (begun_at_ > 0) profiler::disableProfiler();
+  if (begun_at_ == 0) return;
+  try {
+    profiler::disableProfiler();
+  } catch (const std::exception&) {
+    // There is nothing to write, and nobody to tell.
+  }
 }
 
 void StepTrace::before_step(std::int64_t finished) {
@@ -64,6 +69,16 @@ void StepTrace::before_step(std::int64_t finished) {
 
 void StepTrace::after_step(std::int64_t finished) {
   if (begun_at_ > 0 && finished >= last_) write(finished);
+}
+
+void StepTrace::end(std::int64_t finished) {
+  if (begun_at_ > 0) {
+    write(finished);
+  } else if (first_ > finished) {
+    on_trouble_("log.trace_step is " + std::to_string(first_) + ", and training ends after step " + std::to_string(finished) +
+                ": no step was traced");
+    first_ = 0;
+  }
 }
 
 void StepTrace::write(std::int64_t finished) {

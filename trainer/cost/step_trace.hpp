@@ -13,8 +13,8 @@
 
 namespace ddprun::trainer {
 
-// Before other threads start: PyTorch's profiler is not to complain that a machine without a GPU has none.
-void prepare_traces(const LogConfig& config);
+// At the program's start, before other threads: PyTorch's profiler is not to complain that a machine without a GPU has none.
+void prepare_traces();
 
 // The training thread only. A trace that can't be written is told to `on_trouble`; nothing is thrown, and training continues.
 class StepTrace {
@@ -30,6 +30,8 @@ class StepTrace {
   // Around each step; `finished`: steps that are finished before it, and after it.
   void before_step(std::int64_t finished);
   void after_step(std::int64_t finished);
+  // Training ends: a trace that is under way is written, and that no step was traced is said.
+  void end(std::int64_t finished);
 
  private:
   void write(std::int64_t finished);

@@ -41,8 +41,9 @@ class EpochOrders {
     if (epoch == newest_epoch_) return newest_;
     if (epoch > newest_epoch_) {
       before_ = std::exchange(newest_, nullptr);
-      before_epoch_ = std::exchange(newest_epoch_, epoch);
+      before_epoch_ = std::exchange(newest_epoch_, -1);  // until it is made: there may be no memory for it
       newest_ = made(epoch);
+      newest_epoch_ = epoch;
       return newest_;
     }
     // A thread asks that has yet to finish the epoch before.

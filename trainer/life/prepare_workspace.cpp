@@ -98,7 +98,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
   peers.arrive();  // what rank 0 has sent is here
   begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
-  if (process.device().is_cuda()) {
+  if (process.device().is_cuda() && !shares_gpu(process.environment())) {
     const auto peak = gpu_peak(cuda_module()->device_name(process.device().index()), process.config().precision);
     membership.records().log->devices_can(peak.value_or(0) * peers.world());
   }

@@ -8,7 +8,6 @@
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
-#include "trainer/cost/step_trace.hpp"
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
@@ -22,7 +21,6 @@ void Process::begin() {
   config_ = load_config(options_.config, options_.overrides, nullptr,
                         [this](const std::string&) { return TaskConfig(subject_.keys); });
   use_determinism(config_.deterministic);
-  prepare_traces(config_.log);
   task_ = subject_.make_task(config_);
   require_figures(config_, figures_of_evaluation(config_, task_->figures()));
   check_share();

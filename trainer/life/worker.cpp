@@ -14,6 +14,7 @@
 
 #include "common/base/error.hpp"
 #include "common/config/schema.hpp"
+#include "trainer/cost/step_trace.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/life/evaluate_saved.hpp"
 #include "trainer/life/membership.hpp"
@@ -199,6 +200,7 @@ int run_worker(const Options& options, const Subject& subject) {
 }
 
 int run_worker_main(int argc, char** argv, const Subject& subject) {
+  prepare_traces();
   try {
     const Options options = parse_options(std::vector<std::string>(argv + 1, argv + argc));
     switch (options.action) {

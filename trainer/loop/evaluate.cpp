@@ -34,7 +34,7 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
   if (config.data.loader_threads > 1 && batches > 1) {
     ahead.emplace(
         MadeAhead<Batch>::Options{
-            .end = batches, .threads = config.data.loader_threads, .ahead = config.data.prefetch, .thread_name = "loader"},
+            .end = batches, .threads = config.data.loader_threads, .ahead = 1, .thread_name = "loader"},
         make);
   }
   for (std::int64_t number = 0; number < batches; ++number) {

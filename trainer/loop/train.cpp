@@ -322,6 +322,7 @@ Outcome train(TrainingState& state, Workspace& work) {
     work.peers.go_on();
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
       if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
+      if (work.trace) work.trace->end(state.step);
       if (work.config.ddp.compare_every_steps > 0) compare(state, work);
       save_last(state, work);
       return Outcome::kPreempted;
@@ -333,6 +334,7 @@ Outcome train(TrainingState& state, Workspace& work) {
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);
   }
+  if (work.trace) work.trace->end(state.step);
   if (state.step < work.length.total_steps) {
     work.log.stopped_early(state.step, reason_to_stop_early(state.values, work.config));
     if (work.config.ddp.compare_every_steps > 0) compare(state, work);

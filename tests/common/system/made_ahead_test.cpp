@@ -40,7 +40,8 @@ TEST_P(MadeAheadTest, NoMoreExistThanMayWaitAndAreInHand) {
   constexpr std::int64_t kAhead = 3;
   std::atomic<std::int64_t> begun{0}, taken{0}, most{0};
   MadeAhead<int> ahead({.end = 500, .threads = GetParam(), .ahead = kAhead, .thread_name = "maker"}, [&](std::int64_t) {
-    const std::int64_t now = ++begun - taken;
+    const std::int64_t own = ++begun;  // first: what is taken meanwhile makes the difference smaller
+    const std::int64_t now = own - taken;
     for (std::int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
     return 0;
   });

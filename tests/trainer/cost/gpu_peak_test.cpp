@@ -20,7 +20,10 @@ TEST(GpuPeak, IsThatOfTheLongestNameThatFits) {
 }
 
 TEST(GpuPeak, OfAnUnknownDeviceIsNotKnown) {
-  EXPECT_FALSE(gpu_peak("NVIDIA GeForce GT 710", Precision::kFp32));
+  for (const char* name : {"NVIDIA GeForce GT 710", "NVIDIA RTX A1000", "NVIDIA RTX A4000", "NVIDIA T400", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+                           "NVIDIA GeForce RTX 4090 Laptop GPU"}) {
+    EXPECT_FALSE(gpu_peak(name, Precision::kFp32)) << name;
+  }
 }
 
 }  // namespace

@@ -92,6 +92,12 @@ def test_chosen_steps_of_chosen_ranks_are_traced(ddprun_bin, ddptrain_bin, data,
     events = json.loads((tmp_path / "traced/traces/step-000000005-rank-1.json").read_text())["traceEvents"]
     assert sum(event.get("name") == "aten::cross_entropy_loss" for event in events) == 2  # one a step
     assert any(event.get("name") == "aten::_fused_adamw_" for event in events)
+    # A run that ends in a traced step has what there is; one that ends before says so.
+    train = jobs.write_config(tmp_path / "short.json", {**config, "log": {**config["log"], "trace_step": 5, "trace_steps": 10}})
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "short", train, "max_steps=6"])
+    assert done.returncode == 0 and "a trace of steps 5 to 6 is in" in done.stdout, done.stderr
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "early", train, "max_steps=4"])
+    assert done.returncode == 0 and "log.trace_step is 5, and training ends after step 4: no step was traced" in done.stderr, done.stderr
     # A run whose traces can't be written trains all the same, and says it.
     train = jobs.write_config(tmp_path / "blocked.json", {**config, "log": {**config["log"], "trace_step": 4}})
     for steps in (2, 0):

@@ -23,13 +23,17 @@ class RunLogTest : public testing::Test {
     log_->open(RunLayout{folder_.path()}, config_, kFourEpochs, step);
     return *log_;
   }
-  std::vector<std::int64_t> steps_of(const std::string& event) const {
-    std::vector<std::int64_t> steps;
+  std::vector<nlohmann::json> entries(const std::string& event) const {
+    std::vector<nlohmann::json> entries;
     std::istringstream lines(test::read_text(folder_ / "metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
-      const auto entry = nlohmann::json::parse(line);
-      if (entry.at("event") == event) steps.push_back(entry.at("step").get<std::int64_t>());
+      if (auto entry = nlohmann::json::parse(line); entry.at("event") == event) entries.push_back(std::move(entry));
     }
+    return entries;
+  }
+  std::vector<std::int64_t> steps_of(const std::string& event) const {
+    std::vector<std::int64_t> steps;
+    for (const auto& entry : entries(event)) steps.push_back(entry.at("step").get<std::int64_t>());
     return steps;
   }
 
@@ -71,6 +75,28 @@ TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
   successor.evaluation(10, kResult);
   EXPECT_EQ(steps_of("eval"), Steps{10});
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
+}
+
+// Of all workers: their speed times what a sample takes, over the most that their devices can do.
+TEST_F(RunLogTest, OperationsASecondAndThePartOfTheMostThatTheyAre) {
+  RunLog& log = begins(0);
+  EXPECT_FALSE(log.knows_flops());
+  log.step({.step = 1, .loss = 1.0, .lr = 0.1});
+  log.a_sample_takes(2e9);
+  EXPECT_TRUE(log.knows_flops());
+  log.step({.step = 2, .loss = 1.0, .lr = 0.1});
+  log.devices_can(1e15);
+  log.step({.step = 3, .loss = 1.0, .lr = 0.1});
+  log.a_sample_takes(0);  // of a model without products
+  EXPECT_TRUE(log.knows_flops());
+  log.step({.step = 4, .loss = 1.0, .lr = 0.1});
+  const auto steps = entries("step");
+  ASSERT_EQ(steps.size(), 4U);
+  EXPECT_FALSE(steps[0].contains("flops_per_s"));
+  EXPECT_DOUBLE_EQ(steps[1].at("flops_per_s").get<double>(), 2e9 * steps[1].at("samples_per_s").get<double>());
+  EXPECT_FALSE(steps[1].contains("mfu"));
+  EXPECT_DOUBLE_EQ(steps[2].at("mfu").get<double>(), steps[2].at("flops_per_s").get<double>() / 1e15);
+  EXPECT_FALSE(steps[3].contains("flops_per_s") || steps[3].contains("mfu"));
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
   std::optional<MadeAhead<Batch>> ahead;
   if (config.data.loader_threads > 1 && batches > 1) {
     ahead.emplace(
-        MadeAhead<Batch>::Options{
-            .end = batches, .threads = config.data.loader_threads, .ahead = 1, .thread_name = "loader"},
+        MadeAhead<Batch>::Options{.end = batches, .threads = config.data.loader_threads, .ahead = 1, .thread_name = "loader"},
         make);
   }
   for (std::int64_t number = 0; number < batches; ++number) {

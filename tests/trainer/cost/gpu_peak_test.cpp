@@ -20,8 +20,8 @@ TEST(GpuPeak, IsThatOfTheLongestNameThatFits) {
 }
 
 TEST(GpuPeak, OfAnUnknownDeviceIsNotKnown) {
-  for (const char* name : {"NVIDIA GeForce GT 710", "NVIDIA RTX A1000", "NVIDIA RTX A4000", "NVIDIA T400", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-                           "NVIDIA GeForce RTX 4090 Laptop GPU"}) {
+  for (const char* name : {"NVIDIA GeForce GT 710", "NVIDIA RTX A1000", "NVIDIA RTX A4000", "NVIDIA T400",
+                           "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GeForce RTX 4090 Laptop GPU"}) {
     EXPECT_FALSE(gpu_peak(name, Precision::kFp32)) << name;
   }
 }

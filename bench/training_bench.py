@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PEER = "torchrun + Python DDP"
 START, SPEED, BESIDE, PARTS, MEMORY = ("Launch to the first finished step", "Steady training speed", "Exported models beside hand-written ones",
                                        "Where the time of a step goes", "Peak memory of a worker")
+FILLS = {START: (START,), SPEED: (SPEED, BESIDE, PARTS), MEMORY: (MEMORY,)}  # which tables a measurement fills
 FACTOR, LOW = 1.0, 0.95  # bars of a pair's ratio: its median, and the lower end of its interval
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
 STARTS, PEAKS = 5, 3  # repeats at most: whole starts of Python take seconds, and a peak is the same each time
@@ -168,7 +169,7 @@ def run(tools: Tools, how: How) -> list[Table]:
                 case = dataclasses.replace(case, steps=max(6, case.steps // 4), steps_alone=case.steps_alone // 4)
             for workers in case.workers:
                 label = case.label(workers)
-                asked = [title for title in (START, SPEED, MEMORY) if how.only in title or how.only in label or (title == SPEED and (how.only in BESIDE or how.only in PARTS))]
+                asked = [title for title, fills in FILLS.items() if any(how.only in text for text in (label, *fills))]
                 if SPEED in asked or (case.exported and how.only in f"exported {label}"):
                     speeds.add(case, workers, how.repeats, tools, folder)
                 for title, wanted, measure, most in ((START, case.start, start, STARTS),

@@ -238,9 +238,9 @@ void NodeShell::carry_out(std::vector<NodeAction> actions) {
 }
 // ---- the record ----
 
+// What is remembered nowhere starts no thread, and nothing waits for it.
 void NodeShell::write(const member_action::Remember& remember) {
-  if (!record_file_ && marker_.path().empty())
-    return;  // it is remembered nowhere: no thread is started for it, and nothing waits
+  if (!record_file_ && marker_.path().empty()) return;
   const auto ok = std::make_shared<bool>(true);
   record_queue_.add(
       [this, ok, self = Memory::Self{remember.node, remember.record, incarnation_}] {

@@ -67,8 +67,6 @@ def main() -> None:
 
         inputs, labels = read_tokens(settings["data"], device)
         network = Gpt(settings["model"], settings["data"]["vocab_size"], settings["data"]["block_size"], None).to(device)
-        places = torch.arange(settings["data"]["block_size"], device=device)
-        network.transformer["wpe"].register_forward_pre_hook(lambda module, given: (places,))  # the network makes them on the CPU
     else:
         inputs, labels = read_dataset(settings["data"], device)
         inputs = inputs.contiguous(memory_format=layout)

@@ -35,10 +35,12 @@ class StepTimes {
   using Time = std::chrono::steady_clock::time_point;
 
   // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
-  // that are compared over less differ by the system's hiccups.
+  // that are compared over less differ by the system's hiccups. Each message wakes the agent, so five steps at least, and all
+  // pieces of a second, share one: a straggler is still named within 20 steps.
   std::optional<Pace> add(const StepTime& one, Time now) {
     constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
-    constexpr std::chrono::milliseconds kTellEvery{200};
+    constexpr std::chrono::milliseconds kTellEvery{200}, kTellAtLatest{1000};
+    constexpr std::size_t kStepsTogether = 5;
     const auto is_short = [](const StepTime& times) {
       return times.own_us + times.waiting_us < (times.steps == 1 ? kShortestUs : kPieceUs);
     };
@@ -52,7 +54,9 @@ class StepTimes {
     } else {
       times_.push_back(one);
     }
-    if (is_short(times_.back()) || (now - told_ < kTellEvery && times_.size() < kMaxStepTimes)) return std::nullopt;
+    if (is_short(times_.back())) return std::nullopt;
+    const bool are_steps = times_.back().steps == 1 && times_.size() >= kStepsTogether;
+    if (now - told_ < (are_steps ? kTellEvery : kTellAtLatest) && times_.size() < kMaxStepTimes) return std::nullopt;
     told_ = now;
     return Pace{std::exchange(times_, {})};
   }

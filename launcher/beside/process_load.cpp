@@ -1,42 +1,61 @@
 // Implementation of process_load.hpp.
 #include "launcher/beside/process_load.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <fstream>
-#include <sstream>
 #include <string>
+#include <string_view>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 
 namespace ddprun {
 namespace {
 
-double disk_seconds(const std::string& process) {
-  std::ifstream in(process + "stat");
-  std::string text;
-  std::getline(in, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  constexpr int kDelayOfDisks = 40;  // delayacct_blkio_ticks, counted from the name
-  for (int i = 0; i < kDelayOfDisks; ++i) fields >> field;
-  return fields ? std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK)) : 0;
+using Buffer = std::array<char, 1024>;  // longer than these files of the kernel
+
+// Without a stream: it is read once a second and more for each worker, and its cost is the agent's. Empty when the process is
+// gone.
+std::string_view read_file(const std::string& path, Buffer& buffer) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+}
+
+// The word of that index; 0 where there is none.
+double number_at(std::string_view text, int index) {
+  for (; index > 0; --index) {
+    const std::size_t space = text.find(' ');
+    if (space == std::string_view::npos) return 0;
+    text.remove_prefix(space + 1);
+  }
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
 }
 
 }  // namespace
 
+double disk_seconds_of(std::string_view stat) {
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return 0;
+  constexpr int kDelayOfDisks = 40;  // delayacct_blkio_ticks, counted from the name
+  return number_at(stat.substr(name_end), kDelayOfDisks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 ProcessLoad load_of_process(pid_t pid) {
   const std::string process = "/proc/" + std::to_string(pid) + "/";
+  Buffer buffer;
   ProcessLoad load;
-  std::ifstream schedule(process + "schedstat");
-  if (double ran_ns = 0, queued_ns = 0; schedule >> ran_ns >> queued_ns) {
-    load.ran_s = ran_ns / 1e9;
-    load.queued_s = queued_ns / 1e9;
-  }
-  load.disk_s = disk_seconds(process);
+  const std::string_view schedule = read_file(process + "schedstat", buffer);
+  load.ran_s = number_at(schedule, 0) / 1e9;
+  load.queued_s = number_at(schedule, 1) / 1e9;
+  load.disk_s = disk_seconds_of(read_file(process + "stat", buffer));
   return load;
 }
 

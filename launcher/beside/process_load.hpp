@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <string_view>
+
 namespace ddprun {
 
 struct ProcessLoad {
@@ -14,6 +16,9 @@ struct ProcessLoad {
 
 // All 0 when the process is gone. What this machine does not count is 0.
 ProcessLoad load_of_process(pid_t pid);
+
+// disk_s, of what /proc/PID/stat says; 0 where that is not whole.
+double disk_seconds_of(std::string_view stat);
 
 // Whether its main thread, or that of a process which it has started, such as DataLoader's, waits for a disk at this moment.
 bool waits_for_disk(pid_t pid);

@@ -20,7 +20,9 @@ from torch.autograd import Variable
 
 _SHORTEST_S = 0.02  # shorter steps are put together
 _PIECE_S = 0.1  # to pieces of so much
-_TELL_EVERY_S = 0.2
+_TELL_EVERY_S = 0.2  # if there are so many
+_STEPS_TOGETHER = 5
+_TELL_AT_LATEST_S = 1.0  # otherwise
 _MOST = 100  # in one message
 
 _queue_callback = Variable._execution_engine.queue_callback
@@ -187,8 +189,11 @@ class Pace:
         return own + waited >= (_SHORTEST_S if steps == 1 else _PIECE_S)
 
     def _due(self):
+        if not self._times or not self._is_whole():
+            return None
         now = time.monotonic()
-        if not self._times or not self._is_whole() or (now - self._told_at < _TELL_EVERY_S and len(self._times) < _MOST):
+        are_steps = self._times[-1][1] == 1 and len(self._times) >= _STEPS_TOGETHER
+        if now - self._told_at < (_TELL_EVERY_S if are_steps else _TELL_AT_LATEST_S) and len(self._times) < _MOST:
             return None
         self._told_at = now
         times, self._times = self._times[-_MOST:], []

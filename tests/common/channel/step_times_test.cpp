@@ -4,26 +4,60 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
 namespace ddprun::channel {
 namespace {
 
 using std::chrono::milliseconds;
 
-TEST(StepTimes, AreToldFiveTimesASecondAndShortStepsTogether) {
+// Counts messages of one kind of step, and the steps in them.
+struct Told {
+  int messages = 0;
+  std::int64_t steps = 0;
+};
+
+Told tell(int steps, std::int64_t each_ms) {
+  StepTimes times;
+  StepTimes::Time now{milliseconds(1000)};
+  times.add({.step = 1, .own_us = 1'000'000}, now);  // the first is told at once
+  Told told;
+  for (std::int64_t step = 2; step < 2 + steps; ++step) {
+    now += milliseconds(each_ms);
+    if (const auto pace = times.add({.step = step, .own_us = each_ms * 900, .waiting_us = each_ms * 100}, now)) {
+      ++told.messages;
+      told.steps += total_of(*pace)->steps;
+    }
+  }
+  return told;
+}
+
+TEST(StepTimes, ShortStepsAreToldTogetherOnceASecond) {
   StepTimes times;
   StepTimes::Time now{milliseconds(1000)};
   EXPECT_TRUE(times.add({.step = 1, .own_us = 20'000, .waiting_us = 1'000, .data_us = 5}, now)) << "the first at once";
-  for (std::int64_t step = 2; step < 12; ++step) {  // of 19 ms: six make a piece
+  std::optional<Pace> pace;
+  std::int64_t step = 1;
+  while (!pace && step < 100) {  // of 19 ms: six make a piece
     now += milliseconds(19);
-    EXPECT_FALSE(times.add({.step = step, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now));
+    pace = times.add({.step = ++step, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now);
   }
-  now += milliseconds(19);
-  EXPECT_FALSE(times.add({.step = 12, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now)) << "a part of a piece";
-  const auto pace = times.add({.step = 13, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now);
+  EXPECT_EQ(step, 55) << "the first whole piece after a second";
   ASSERT_TRUE(pace);
-  ASSERT_EQ(pace->times.size(), 2U);
-  EXPECT_EQ(pace->times.back(), (StepTime{.step = 13, .steps = 6, .own_us = 108'000, .waiting_us = 6'000, .data_us = 12}));
+  ASSERT_EQ(pace->times.size(), 9U);
+  EXPECT_EQ(pace->times.back(), (StepTime{.step = 55, .steps = 6, .own_us = 108'000, .waiting_us = 6'000, .data_us = 12}));
+}
+
+TEST(StepTimes, WakeTheAgentFiveTimesASecondAtMost) {
+  const Told quick = tell(1000, 1);  // in a second
+  EXPECT_EQ(quick.messages, 1);
+  EXPECT_EQ(quick.steps, 1000);
+  EXPECT_EQ(tell(50, 20).messages, 5) << "ten steps a message";
+  const Told slower = tell(20, 50);
+  EXPECT_EQ(slower.messages, 4) << "five steps a message, so that a straggler is named within 20";
+  EXPECT_EQ(slower.steps, 20);
+  EXPECT_EQ(tell(10, 400).messages, 3) << "of 400 ms: three a message";
+  EXPECT_EQ(tell(10, 2000).messages, 10) << "each";
 }
 
 TEST(StepTimes, NumbersThatCannotBeHaveNoSum) {

@@ -146,6 +146,16 @@ TEST_F(StragglerLookTest, AnswersThatAreNoneChangeNothing) {
   EXPECT_TRUE(found_.empty());
 }
 
+TEST(ProcessLoad, TheDelayOfDisksIsTheFortySecondField) {
+  std::string stat = "17 (a (b) c) S";
+  for (int field = 4; field <= 41; ++field) stat += ' ' + std::to_string(field);
+  const double ticks_a_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  EXPECT_EQ(disk_seconds_of(stat + " 1234 43\n"), 1234 / ticks_a_second);
+  EXPECT_EQ(disk_seconds_of(stat), 0);
+  EXPECT_EQ(disk_seconds_of("17"), 0);
+  EXPECT_EQ(disk_seconds_of(""), 0);
+}
+
 TEST(ProcessLoad, OfThisProcessAndOfNone) {
   const double before = load_of_process(::getpid()).ran_s;
   while (load_of_process(::getpid()).ran_s <= before + 0.001) {

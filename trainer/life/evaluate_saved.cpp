@@ -35,7 +35,7 @@ std::string evaluate_saved(const SavedModelOptions& options, const Subject& subj
   const Sources data = hold_out(subject.read(config, device, {}), config);
   Upload upload(*data.test, device);
   const Evaluation found =
-      evaluate(*task, *model, data, config, device, upload, Peers(nullptr, /*rank=*/0, /*world=*/1, device));
+      evaluate(*task, *model, data, config, device, upload, Peers(nullptr, /*rank=*/0, /*world=*/1, device), Mesh{});
   if (!options.json) {
     return "test " + figures_text(found.figures) + " on " + std::to_string(found.samples) +
            (found.samples == 1 ? " sample" : " samples");

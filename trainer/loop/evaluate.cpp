@@ -18,11 +18,11 @@ namespace ddprun::trainer {
 
 namespace {
 
-// This rank's block of the samples.
+// The block of the samples that is this rank's in the mesh.
 Figures measured(const Task& task, torch::nn::Module& module, const Source& source, const TrainConfig& config,
-                 c10::Device device, Upload& upload, const Peers& peers) {
+                 c10::Device device, Upload& upload, const Mesh& mesh) {
   Figures figures(task.figures(), device);
-  const Block block = evaluation_block(source.size(), peers.world(), peers.rank());
+  const Block block = evaluation_block(source.size(), mesh.data, mesh.data_rank);
   const std::int64_t size = config.eval_batch_size, batches = (block.last - block.first + size - 1) / size;
   const auto make = [&](std::int64_t number) {
     const std::int64_t first = block.first + number * size;
@@ -49,12 +49,13 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
 }  // namespace
 
 Evaluation evaluate(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
-                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum) {
+                    c10::Device device, Upload& upload, const Peers& peers, const Mesh& mesh,
+                    const std::function<void()>& before_sum) {
   const at::NoGradGuard no_gradients;
   module.eval();
-  const Figures tested = measured(task, module, *data.test, config, device, upload, peers);
+  const Figures tested = measured(task, module, *data.test, config, device, upload, mesh);
   std::optional<Figures> validated;
-  if (data.validation) validated = measured(task, module, *data.validation, config, device, upload, peers);
+  if (data.validation) validated = measured(task, module, *data.validation, config, device, upload, mesh);
   std::vector<double> sums = tested.sums_and_weights();
   if (validated) std::ranges::copy(validated->sums_and_weights(), std::back_inserter(sums));
   module.train();

@@ -11,6 +11,7 @@
 #include "trainer/data/upload.hpp"
 #include "trainer/metrics/evaluation.hpp"
 #include "trainer/parallel/peers.hpp"
+#include "trainer/strategy/strategy.hpp"
 #include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
@@ -19,6 +20,7 @@ namespace ddprun::trainer {
 // `eval_batch_size` samples at a time, which `upload` brings to the device. Leaves the module in training mode. `before_sum` is
 // called when this rank is done with its share and waits for the others. Sums stay on the device until then.
 Evaluation evaluate(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
-                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum = {});
+                    c10::Device device, Upload& upload, const Peers& peers, const Mesh& mesh,
+                    const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

@@ -21,7 +21,6 @@
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
 #include "trainer/models/precision.hpp"
-#include "trainer/optim/optimizer.hpp"
 #include "trainer/optim/weight_average.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/loss_scale.hpp"
@@ -96,25 +95,25 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
 std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
   std::vector<at::Tensor> losses;
   StepPace& pace = work.pace;
-  pace.in(StepPart::kOptimizer, [&] { work.parallel->zero_grad(); });
+  pace.in(StepPart::kOptimizer, [&] { work.strategy->zero_grad(); });
   for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
     const bool sync = i + 1 == share.micro_batches.size();
     work.status.at(channel::Stage::kForward);
     work.faults.take(state.step, share.micro_batches[i].samples());
     const Batch batch = pace.in(StepPart::kData, [&] { return work.upload->take(share.micro_batches[i]); });
     at::Tensor loss = pace.in(StepPart::kForward, [&] {
-      work.parallel->before_forward(sync);
+      work.strategy->before_forward(sync);
       return loss_of(work, *state.model, batch);
     });
     require_scalar(loss);
-    work.parallel->before_backward(loss, sync);
+    work.strategy->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work, share);
     const double counts_for = batch.stand_in ? 0 : batch.weight;
     pace.in(StepPart::kBackward, [&] {
-      const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
+      const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.mesh.data, share.global_weight));
       weighted(part, loss_scale(state.values, work.config)).backward();
-      work.parallel->after_backward(sync);
+      work.strategy->after_backward(sync);
     });
     if (!batch.stand_in) losses.push_back(loss.detach());
   }
@@ -156,25 +155,6 @@ GlobalFigures global_figures(double own, bool asks_for_save, const Share& share,
   return {.loss = sums[0], .save_is_due = sums.back() > 0};
 }
 
-// Returns the norm of the gradients as they were, where it is `wanted`: reading it waits for the device.
-double clip_gradients(const Workspace& work, bool wanted) {
-  const double most = work.config.clip_grad_norm;
-  const double limit = work.config.clip_grad_value;
-  at::Tensor norm;
-  if (wanted && (limit > 0 || !(most > 0))) norm = grad_norm(work.trained);
-  if (limit > 0) clip_grad_value(work.trained, limit);
-  if (most > 0) {
-    if (work.device.is_cpu()) {
-      const double before = clip_grad_norm(work.trained, most);
-      if (!(limit > 0)) return before;
-    } else {
-      const at::Tensor before = clip_grad_norm_on_device(work.trained, most);
-      if (!(limit > 0)) norm = before;
-    }
-  }
-  return wanted && norm.defined() ? static_cast<double>(norm.item<float>()) : 0;
-}
-
 // One optimizer step over one global batch.
 void train_step(TrainingState& state, Workspace& work) {
   const TrainConfig& config = work.config;
@@ -197,23 +177,23 @@ void train_step(TrainingState& state, Workspace& work) {
 
   StepFigures shown{.loss = figures.loss};
   work.pace.in(StepPart::kOptimizer, [&] {
-    const bool finite = unscale_gradients(work.trained, state.values, config);
-    shown.gradient_norm = clip_gradients(work, logs);
+    const Gradients gradients = work.strategy->agree(state.values, logs);
+    shown.gradient_norm = gradients.norm;
     work.status.at(channel::Stage::kOptimizer);
     work.faults.at(FaultPhase::kOptimizer, state.step);
     shown.lr = learning_rate(state.values, config, work.length, state.step);
     begin_update(state);
-    if (finite) update_weights(state, shown.lr);
-    heed_gradients(state.values, config, finite);
+    if (gradients.finite) work.strategy->update(state, shown.lr);
+    heed_gradients(state.values, config, gradients.finite);
     end_step(state);
   });
   shown.step = state.step;
-  if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
+  if (state.bucket_order.empty()) state.bucket_order = work.strategy->bucket_order();  // fixed by the first step
   if (logs) state.figures = shown;
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
-  work.pace.waited_in_backward(work.parallel->take_waited());
+  work.pace.waited_in_backward(work.strategy->take_waited());
   work.pace.done(state.step);
   if (logs) {
     work.log.step(shown, work.pace.take_parts());
@@ -226,7 +206,7 @@ void train_step(TrainingState& state, Workspace& work) {
 Evaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
   std::optional<WeightAverage::InPlaceOfWeights> average;
   if (state.average) average.emplace(*state.average);
-  return evaluate(work.task, *state.model, work.data, work.config, work.device, *work.upload, work.peers,
+  return evaluate(work.task, *state.model, work.data, work.config, work.device, *work.upload, work.peers, work.mesh,
                   [&work] { work.status.at(channel::Stage::kLoss); });
 }
 

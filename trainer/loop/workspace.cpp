@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "common/base/error.hpp"
+#include "trainer/strategy/replicated.hpp"
 
 namespace ddprun::trainer {
 
@@ -13,7 +14,8 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
     throw UsageError("data.augment.mixup is " + c10::str(config.data.augment.mixup) +
                      ", but this worker's task does not mix samples; expected 0 or nothing");
   }
-  Workspace work{means, peers, origin};
+  // Each rank has the whole model, so each takes a share.
+  Workspace work{means, peers, origin, {.data = peers.world(), .data_rank = peers.rank()}};
   work.loader = std::make_unique<Loader>(*means.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,
                                                        .micro_batch_size = config.micro_batch_size,
@@ -21,14 +23,11 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .threads = config.data.loader_threads,
                                                        .seed = config.seed,
                                                        .mixup = config.data.augment.mixup,
-                                                       .world = peers.world(),
-                                                       .rank = peers.rank()},
+                                                       .world = work.mesh.data,
+                                                       .rank = work.mesh.data_rank},
                                          state.step, means.length.total_steps);
   work.upload = std::make_unique<Upload>(*means.data.train, means.device);
-  for (const NamedTensor& parameter : trained_parameters(state)) work.trained.push_back(parameter.tensor);
-  const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
-  work.parallel =
-      std::make_unique<DataParallel>(state.parameters, state.buffers, peers.group(), config.ddp, state.bucket_order, equal);
+  work.strategy = std::make_unique<Replicated>(state, config, peers, origin);
   return work;
 }
 

@@ -1,13 +1,11 @@
-// What training needs beside its state and can be rebuilt at any time: data, the ranks' group, the Reducer, the loader, the
+// What training needs beside its state and can be rebuilt at any time: data, the ranks' group, the strategy, the loader, the
 // logs. One Workspace belongs to one process group; after a lost peer another one is made around the same TrainingState. The
 // worker's life makes it (trainer/life/prepare_workspace.cpp), train() uses it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <memory>
-#include <vector>
 
 #include "common/config/train_config.hpp"
 #include "trainer/cost/step_trace.hpp"
@@ -19,10 +17,10 @@
 #include "trainer/loop/run_log.hpp"
 #include "trainer/loop/step_pace.hpp"
 #include "trainer/metrics/ledger.hpp"
-#include "trainer/parallel/data_parallel.hpp"
 #include "trainer/parallel/peers.hpp"
 #include "trainer/state/state_origin.hpp"
 #include "trainer/state/training_state.hpp"
+#include "trainer/strategy/strategy.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/status.hpp"
 #include "trainer/surroundings/stop_gate.hpp"
@@ -44,19 +42,19 @@ struct Means {
 
 struct Workspace : Means {
   Peers peers;
-  StateOrigin origin;                        // survivors of a loss may not have done what belongs to the last step
-  std::vector<at::Tensor> trained{};         // parameters whose gradients are measured and clipped together
-  std::unique_ptr<DataParallel> parallel{};  // around the state's parameters
-  std::unique_ptr<Loader> loader{};          // from the state's step on
-  std::unique_ptr<Upload> upload{};          // of what the loader makes, to the device
-  std::unique_ptr<Ledger> ledger{};          // when asked for
-  std::unique_ptr<StepTrace> trace{};        // of chosen steps; null in a loop without a run directory
-  StepPace pace{};                           // what the agent hears of it
-  Checkpointing* checkpointing = nullptr;    // rank 0's, and who writes a copy for its node; outlives groups
+  StateOrigin origin;                      // survivors of a loss may not have done what belongs to the last step
+  Mesh mesh;                               // who takes which share of a batch
+  std::unique_ptr<Strategy> strategy{};    // around the state's parameters
+  std::unique_ptr<Loader> loader{};        // from the state's step on
+  std::unique_ptr<Upload> upload{};        // of what the loader makes, to the device
+  std::unique_ptr<Ledger> ledger{};        // when asked for
+  std::unique_ptr<StepTrace> trace{};      // of chosen steps; null in a loop without a run directory
+  StepPace pace{};                         // what the agent hears of it
+  Checkpointing* checkpointing = nullptr;  // rank 0's, and who writes a copy for its node; outlives groups
 };
 
-// Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what DataParallel
-// does: ranks with unlike parameters, a lost peer.
+// Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what the
+// strategy does: ranks with unlike parameters, a lost peer.
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

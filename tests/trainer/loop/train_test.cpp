@@ -165,6 +165,25 @@ TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
   }
 }
 
+// And not of the number of ranks: two that hold parts of one model evaluate the same samples.
+TEST_F(TrainTest, anEvaluationsBlockIsThatOfTheMesh) {
+  const Result result = run("run");
+  const auto task = classification(config_);
+  const auto test = picture_source(set_, {0.5, 0.25});
+  Upload upload(*test, c10::kCPU);
+  const auto loss = [&](const Mesh& mesh) {
+    return *value_of(evaluate(*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload,
+                              Peers(nullptr, 0, 1, c10::kCPU), mesh)
+                         .figures,
+                     "loss");
+  };
+  const auto samples = static_cast<std::int64_t>(test->size()), first = samples / 2 + samples % 2;
+  const double halves =
+      loss({.data = 2}) * static_cast<double>(first) + loss({.data = 2, .data_rank = 1}) * static_cast<double>(samples - first);
+  EXPECT_NEAR(halves / static_cast<double>(samples), loss({}), 1e-6);
+  EXPECT_NE(loss({.data = 2}), loss({}));
+}
+
 TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
   config_.optimizer.ema.decay = 0.9;
   const Result result = run("run");
@@ -173,7 +192,7 @@ TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
   Upload upload(*test, c10::kCPU);
   const auto loss = [&] {
     return value_of(evaluate(*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload,
-                             Peers(nullptr, 0, 1, c10::kCPU))
+                             Peers(nullptr, 0, 1, c10::kCPU), Mesh{})
                         .figures,
                     "loss");
   };

@@ -189,6 +189,10 @@ std::vector<Key> make_keys() {
           "Keep only what each block is given, and compute the block again in the backward pass. Takes less memory and more "
           "time, and changes no bit.",
           MEMBER(model.activation_checkpointing), Traits{.may_change = true, .of_types = {"gpt", "llama", "vit"}}),
+      key("model", "sync_batch_norm", BoolKind{},
+          "Batch norm takes mean and variance over the samples of all workers, as torch.nn.SyncBatchNorm does, and not over "
+          "each worker's own.",
+          MEMBER(model.sync_batch_norm), later_only({"resnet18", "resnet34", "resnet50", "resnet20", "resnet56"})),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},

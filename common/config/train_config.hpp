@@ -35,6 +35,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;       // the head is the embedding
   bool activation_checkpointing = false;  // gpt, llama, vit: a block's activations are computed again in the backward pass
+  bool sync_batch_norm = false;           // resnets: statistics are those of all workers' samples
   std::string init;                       // safetensors file of initial weights, from which all ranks start; empty: from seed
   std::string path{};                     // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};      // patterns of names: such parameters are not trained

@@ -97,7 +97,8 @@ class ShareMaker {
       if (options_.mixup > 0) add_partners(batch, share, order, first, draws);
       share.micro_batches.push_back(std::move(batch));
     }
-    if (share.micro_batches.empty()) share.micro_batches.push_back(stand_in(share, order));
+    const std::size_t passes = options_.equal_passes ? most_passes(share) : 1;
+    while (share.micro_batches.size() < passes) share.micro_batches.push_back(stand_in(share, order));
     return share;
   }
 
@@ -111,6 +112,13 @@ class ShareMaker {
   }
 
  private:
+  // Rank 0 has most samples.
+  std::size_t most_passes(const Share& share) const {
+    const std::int64_t micro = options_.micro_batch_size;
+    if (micro == 0) return 1;
+    return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
+  }
+
   // Of the share's samples from the `first` one on. A partner is what it is in its own place, whichever rank that is on.
   void add_partners(Batch& batch, const Share& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);

@@ -20,7 +20,7 @@ struct Share {
   double global_weight = 0;      // of the global batch; its micro-batches' weights are parts of this
   std::int64_t own_size = 0;     // samples of this share; 0 is possible in a ragged last batch
   std::vector<std::int64_t> samples;
-  // At least one: a share of 0 samples has one micro-batch with sample 0 of the set, of weight 0.
+  // At least one: a share of 0 samples has one micro-batch with sample 0 of the set, of weight 0. Such stand-ins are the last.
   std::vector<Batch> micro_batches;
 };
 
@@ -33,6 +33,8 @@ struct LoaderOptions {
   double mixup = 0;  // alpha of own_part() in sampler.hpp; 0: nothing is mixed
   int world = 1;
   int rank = 0;
+  // In each step all ranks have as many micro-batches as the one with most: for a model whose passes exchange something.
+  bool equal_passes = false;
 };
 
 class Loader {

@@ -45,9 +45,9 @@ class StepPace {
   // Likewise, of what was measured elsewhere.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }
-  // So much of what was counted as backward was waiting for others.
-  void waited_in_backward(std::chrono::nanoseconds time) {
-    of(StepPart::kBackward) -= time;
+  // So much of what was counted as that part was waiting for others.
+  void waited_in(StepPart part, std::chrono::nanoseconds time) {
+    of(part) -= time;
     of(StepPart::kWaiting) += time;
   }
   // All ranks did something that belongs to no step.

@@ -90,6 +90,10 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
   return sum;
 }
 
+void note_waits_of_batch_norms(Workspace& work, StepPart part) {
+  if (work.synced) work.pace.waited_in(part, work.synced->take_waited());
+}
+
 // Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
 // runs. Returns the micro-batches' mean losses, none of a stand-in, as they are on the device.
 std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
@@ -101,10 +105,12 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     work.status.at(channel::Stage::kForward);
     work.faults.take(state.step, share.micro_batches[i].samples());
     const Batch batch = pace.in(StepPart::kData, [&] { return work.upload->take(share.micro_batches[i]); });
+    if (work.synced) work.synced->count_own(!batch.stand_in);
     at::Tensor loss = pace.in(StepPart::kForward, [&] {
       work.strategy->before_forward(sync);
       return loss_of(work, *state.model, batch);
     });
+    note_waits_of_batch_norms(work, StepPart::kForward);
     require_scalar(loss);
     work.strategy->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
@@ -115,6 +121,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
       weighted(part, loss_scale(state.values, work.config)).backward();
       work.strategy->after_backward(sync);
     });
+    note_waits_of_batch_norms(work, StepPart::kBackward);
     if (!batch.stand_in) losses.push_back(loss.detach());
   }
   return losses;
@@ -193,7 +200,7 @@ void train_step(TrainingState& state, Workspace& work) {
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
-  work.pace.waited_in_backward(work.strategy->take_waited());
+  work.pace.waited_in(StepPart::kBackward, work.strategy->take_waited());
   work.pace.done(state.step);
   if (logs) {
     work.log.step(shown, work.pace.take_parts());

@@ -7,6 +7,17 @@
 #include "trainer/strategy/replicated.hpp"
 
 namespace ddprun::trainer {
+namespace {
+
+// Whoever waits there is told from who computes, should a rank hang.
+std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const Peers& peers, const TrainingState& state) {
+  if (!means.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
+  return std::make_unique<SyncedBatchNorms>(state.model, peers.group(), [&status = means.status](bool waits) {
+    status.at(waits ? channel::Stage::kBackward : channel::Stage::kForward);
+  });
+}
+
+}  // namespace
 
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
   const TrainConfig& config = means.config;
@@ -24,8 +35,10 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .seed = config.seed,
                                                        .mixup = config.data.augment.mixup,
                                                        .world = work.mesh.data,
-                                                       .rank = work.mesh.data_rank},
+                                                       .rank = work.mesh.data_rank,
+                                                       .equal_passes = config.model.sync_batch_norm},
                                          state.step, means.length.total_steps);
+  work.synced = synced_batch_norms(means, peers, state);
   work.upload = std::make_unique<Upload>(*means.data.train, means.device);
   work.strategy = std::make_unique<Replicated>(state, config, peers, origin);
   return work;

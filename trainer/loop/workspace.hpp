@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/config/train_config.hpp"
+#include "trainer/batch_norm/batch_norm.hpp"
 #include "trainer/cost/step_trace.hpp"
 #include "trainer/data/loader.hpp"
 #include "trainer/data/run_length.hpp"
@@ -42,15 +43,16 @@ struct Means {
 
 struct Workspace : Means {
   Peers peers;
-  StateOrigin origin;                      // survivors of a loss may not have done what belongs to the last step
-  Mesh mesh;                               // who takes which share of a batch
-  std::unique_ptr<Strategy> strategy{};    // around the state's parameters
-  std::unique_ptr<Loader> loader{};        // from the state's step on
-  std::unique_ptr<Upload> upload{};        // of what the loader makes, to the device
-  std::unique_ptr<Ledger> ledger{};        // when asked for
-  std::unique_ptr<StepTrace> trace{};      // of chosen steps; null in a loop without a run directory
-  StepPace pace{};                         // what the agent hears of it
-  Checkpointing* checkpointing = nullptr;  // rank 0's, and who writes a copy for its node; outlives groups
+  StateOrigin origin;                          // survivors of a loss may not have done what belongs to the last step
+  Mesh mesh;                                   // who takes which share of a batch
+  std::unique_ptr<Strategy> strategy{};        // around the state's parameters
+  std::unique_ptr<SyncedBatchNorms> synced{};  // those of the state's model, where the config asks for it
+  std::unique_ptr<Loader> loader{};            // from the state's step on
+  std::unique_ptr<Upload> upload{};            // of what the loader makes, to the device
+  std::unique_ptr<Ledger> ledger{};            // when asked for
+  std::unique_ptr<StepTrace> trace{};          // of chosen steps; null in a loop without a run directory
+  StepPace pace{};                             // what the agent hears of it
+  Checkpointing* checkpointing = nullptr;      // rank 0's, and who writes a copy for its node; outlives groups
 };
 
 // Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what the

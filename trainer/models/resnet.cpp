@@ -8,7 +8,6 @@
 #include <ATen/ops/relu.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/batchnorm.h>
 
 #include <cstddef>
 #include <limits>
@@ -16,14 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "trainer/batch_norm/batch_norm.hpp"
 #include "trainer/models/architectures.hpp"
 #include "trainer/models/drawn.hpp"
 #include "trainer/models/skipped_draws.hpp"
 
 namespace ddprun::trainer {
 namespace {
-
-using torch::nn::BatchNorm2d;
 
 // torch::nn::Conv2d without a bias, but for the weights that it draws at once and that ResNet overwrites: only the generator
 // takes note of them. Drawing 11 million numbers in vain takes 60 ms.
@@ -51,12 +49,12 @@ std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outpu
 struct Downsample : torch::nn::Module {
   Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
       : conv(register_module("0", convolution(inputs, outputs, 1, stride, device))),
-        bn(register_module("1", BatchNorm2d(outputs))) {}
+        bn(register_module("1", batch_norm(outputs))) {}
 
   at::Tensor forward(const at::Tensor& x) { return bn->forward(conv->forward(x)); }
 
   std::shared_ptr<Convolution> conv;
-  BatchNorm2d bn;
+  std::shared_ptr<BatchNorm> bn;
 };
 
 // How a block that changes shape passes on what it was given.
@@ -86,9 +84,9 @@ struct BasicBlock : ResidualBlock {
         stride(stride_of_first),
         downsample(downsample_of(shortcut, inputs, width, stride, device)),
         conv1(register_module("conv1", convolution(inputs, width, 3, stride, device))),
-        bn1(register_module("bn1", BatchNorm2d(width))),
+        bn1(register_module("bn1", batch_norm(width))),
         conv2(register_module("conv2", convolution(width, width, 3, 1, device))),
-        bn2(register_module("bn2", BatchNorm2d(width))) {
+        bn2(register_module("bn2", batch_norm(width))) {
     if (downsample) {
       register_module("downsample", downsample);
     }
@@ -113,9 +111,9 @@ struct BasicBlock : ResidualBlock {
   std::int64_t stride;
   std::shared_ptr<Downsample> downsample;
   std::shared_ptr<Convolution> conv1;
-  BatchNorm2d bn1;
+  std::shared_ptr<BatchNorm> bn1;
   std::shared_ptr<Convolution> conv2;
-  BatchNorm2d bn2;
+  std::shared_ptr<BatchNorm> bn2;
 };
 
 // Narrow in the middle, with the stride there, as torchvision has it.
@@ -125,11 +123,11 @@ struct Bottleneck : ResidualBlock {
   Bottleneck(Shortcut shortcut, std::int64_t inputs, std::int64_t width, std::int64_t stride, c10::Device device)
       : downsample(downsample_of(shortcut, inputs, kExpansion * width, stride, device)),
         conv1(register_module("conv1", convolution(inputs, width, 1, 1, device))),
-        bn1(register_module("bn1", BatchNorm2d(width))),
+        bn1(register_module("bn1", batch_norm(width))),
         conv2(register_module("conv2", convolution(width, width, 3, stride, device))),
-        bn2(register_module("bn2", BatchNorm2d(width))),
+        bn2(register_module("bn2", batch_norm(width))),
         conv3(register_module("conv3", convolution(width, kExpansion * width, 1, 1, device))),
-        bn3(register_module("bn3", BatchNorm2d(kExpansion * width))) {
+        bn3(register_module("bn3", batch_norm(kExpansion * width))) {
     if (downsample) {
       register_module("downsample", downsample);
     }
@@ -145,11 +143,11 @@ struct Bottleneck : ResidualBlock {
 
   std::shared_ptr<Downsample> downsample;
   std::shared_ptr<Convolution> conv1;
-  BatchNorm2d bn1;
+  std::shared_ptr<BatchNorm> bn1;
   std::shared_ptr<Convolution> conv2;
-  BatchNorm2d bn2;
+  std::shared_ptr<BatchNorm> bn2;
   std::shared_ptr<Convolution> conv3;
-  BatchNorm2d bn3;
+  std::shared_ptr<BatchNorm> bn3;
 };
 
 struct ResnetShape {
@@ -178,7 +176,7 @@ class ResNet : public Model {
  public:
   ResNet(const ResnetShape& network, ImageShape shape, std::int64_t classes, c10::Device device)
       : conv1_(register_module("conv1", convolution(shape.channels, network.width, 3, 1, device))),
-        bn1_(register_module("bn1", BatchNorm2d(network.width))) {
+        bn1_(register_module("bn1", batch_norm(network.width))) {
     std::int64_t inputs = network.width;
     for (std::size_t stage = 0; stage < network.blocks.size(); ++stage) {
       const std::int64_t width = network.width << stage;
@@ -218,7 +216,7 @@ class ResNet : public Model {
 
  private:
   std::shared_ptr<Convolution> conv1_;
-  BatchNorm2d bn1_;
+  std::shared_ptr<BatchNorm> bn1_;
   std::vector<std::shared_ptr<ResidualBlock>> blocks_;
   std::shared_ptr<Linear> fc_;
 };

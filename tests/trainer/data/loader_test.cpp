@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -216,6 +217,29 @@ TEST_P(LoaderTest, GivesAnEmptyShareOneBatchOfSampleZero) {
   EXPECT_EQ(share.micro_batches[0].samples(), 0);
   EXPECT_EQ(share.micro_batches[0].weight, 1) << "a mean by it is a number";
   EXPECT_EQ(floats_of(share.micro_batches[0].tensors[0]), normalised(pixels_of(data, 0)));
+}
+
+// 20 samples in batches of 9 on three ranks: shares of 3, 3, 3, and of 1, 1, 0 in the last step. In batches of 13: 5, 4, 4.
+TEST_P(LoaderTest, GivesAllRanksAsManyPassesWhereThatIsAskedFor) {
+  const auto source = picture_source(counted_data(20, side()), kNormalization);
+  for (const auto& [batch_size, micro_batch_size, expected] :
+       {std::tuple(9, 0, std::vector<std::size_t>{1, 1, 1}), std::tuple(9, 2, std::vector<std::size_t>{2, 2, 1}),
+        std::tuple(13, 4, std::vector<std::size_t>{2, 1})}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      LoaderOptions options{.batch_size = batch_size, .micro_batch_size = micro_batch_size, .world = 3, .rank = rank};
+      options.equal_passes = true;
+      Loader equal(*source, options, 0, static_cast<std::int64_t>(expected.size()));
+      for (const std::size_t passes : expected) {
+        const Share share = equal.next();
+        const std::int64_t real = options.micro_batch_size > 0 ? (share.own_size + micro_batch_size - 1) / micro_batch_size
+                                                               : (share.own_size > 0 ? 1 : 0);
+        ASSERT_EQ(share.micro_batches.size(), passes) << "rank " << rank << " of step " << share.step;
+        for (std::size_t i = 0; i < passes; ++i) {
+          EXPECT_EQ(share.micro_batches[i].stand_in, i >= static_cast<std::size_t>(real)) << i;
+        }
+      }
+    }
+  }
 }
 
 TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {

@@ -235,7 +235,10 @@ struct TrainConfig {
   double label_smoothing = 0.0;  // 0 <= s < 1
   double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
   double clip_grad_value = 0.0;  // 0: off; else largest absolute value in a gradient, before the norm is looked at
-  std::uint64_t seed = 0;        // at most 2^53
+  enum class NotFinite { kStop, kSkip };
+  NotFinite not_finite = NotFinite::kStop;  // "stop" | "skip": what a step does whose loss or gradients are not finite
+  std::int64_t max_skipped_steps = 10;      // so many in a row at most
+  std::uint64_t seed = 0;                   // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
   Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
   enum class Precision { kFp32, kTf32, kBf16, kFp16 };

@@ -61,7 +61,8 @@ void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
 }
 
 // The figures that every step of ddptrain has, beside its parts. A script may have others, which get a chart each.
-constexpr std::string_view kFiguresOfAStep[] = {"loss", "lr", "gradient_norm", "samples_per_s", "flops_per_s", "mfu"};
+constexpr std::string_view kFiguresOfAStep[] = {"loss",        "lr",  "gradient_norm", "samples_per_s",
+                                                "flops_per_s", "mfu", "skipped_steps"};
 
 Curves curves_of(std::istream& metrics) {
   Curves curves;

@@ -20,11 +20,13 @@
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
+#include "trainer/loop/skipping.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/optim/weight_average.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/loss_scale.hpp"
+#include "trainer/state/skipped_steps.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"
 
@@ -73,7 +75,7 @@ void require_scalar(const at::Tensor& loss) {
 // On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
 // only logged steps look (global_loss).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const Share& share) {
-  if (overflow_is_skipped(state.values, work.config)) return;
+  if (is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
   diverged(state.step, work.peers.rank(), not_finite_in(share, *work.data.train));
 }
@@ -113,7 +115,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     const double counts_for = batch.stand_in ? 0 : batch.weight;
     pace.in(StepPart::kBackward, [&] {
       const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
-      weighted(part, loss_scale(state.values, work.config)).backward();
+      weighted(part, loss_scale(state.values, work.config)).backward(seed_of_backward(loss, state));
       work.parallel->after_backward(sync);
     });
     if (!batch.stand_in) losses.push_back(loss.detach());
@@ -189,7 +191,7 @@ void train_step(TrainingState& state, Workspace& work) {
   work.peers.arrive();
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
-  const auto no_number = overflow_is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
+  const auto no_number = is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
   const double own_loss = logs ? part_of_loss(losses, share) : 0;
   const GlobalFigures figures =
       !logs ? GlobalFigures{}
@@ -203,11 +205,11 @@ void train_step(TrainingState& state, Workspace& work) {
     work.faults.at(FaultPhase::kOptimizer, state.step);
     shown.lr = learning_rate(state.values, config, work.length, state.step);
     begin_update(state);
-    if (finite) update_weights(state, shown.lr);
-    heed_gradients(state.values, config, finite);
+    update_or_skip(state, work, share, finite, shown.lr);
     end_step(state);
   });
   shown.step = state.step;
+  shown.skipped = skipped_steps(state.values);
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
   if (logs) state.figures = shown;
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();

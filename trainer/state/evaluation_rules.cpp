@@ -5,6 +5,7 @@
 #include "trainer/optim/plateau.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/state/loss_scale.hpp"
+#include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -58,6 +59,7 @@ void begin_values(StateValues& values, const TrainConfig& config, const StateVal
   if (config.early_stopping.patience > 0) put(values, config.early_stopping, begin_waiting(config.early_stopping));
   if (config.optimizer.ema.decay > 0) values[kUpdatesOfAverage] = 0;
   begin_loss_scale(values, config);
+  begin_skipped_steps(values, config);
   for (auto& [name, value] : values) {
     if (const auto found = saved.find(name); found != saved.end()) value = found->second;
   }

@@ -125,8 +125,11 @@ struct OptimizerConfig {
   enum class Type { kSgd, kAdamw, kAdam, kLion };
   Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam" | "lion"
   double lr = 1e-3;          // > 0
-  double momentum = 0.0;     // sgd
-  bool nesterov = false;     // sgd; needs momentum > 0
+  enum class LrBatchRule { kNone, kLinear, kSquareRoot };
+  LrBatchRule lr_batch_rule = LrBatchRule::kNone;  // "none" | "linear" | "square_root": of batch_size over lr_base_batch
+  std::int64_t lr_base_batch = 0;                  // the batch_size that lr is meant for
+  double momentum = 0.0;                           // sgd
+  bool nesterov = false;                           // sgd; needs momentum > 0
   double weight_decay =
       0.0;  // sgd, adam: L2 added to the gradient; adamw, lion: decoupled. When absent 0.01 for adamw, 0 for the others
   std::array<double, 2> betas{0.9, 0.999};  // adamw, adam, lion; when absent {0.9, 0.99} for lion

@@ -63,7 +63,7 @@ void RunLog::start_clock(std::int64_t step) {
 }
 
 void RunLog::step(const StepFigures& figures, const FigureList& parts) {
-  const auto& [step, loss, lr, gradient_norm, skipped] = figures;
+  const auto& [step, loss, lr, gradient_norm, peak_memory, largest_peak_memory, skipped] = figures;
   const auto now = Clock::now();
   const std::int64_t samples = length_.samples_after(step);
   const double seconds = std::chrono::duration<double>(now - interval_begin_).count();
@@ -96,6 +96,8 @@ void RunLog::step(const StepFigures& figures, const FigureList& parts) {
   const double flops = speed * flops_per_sample_.value_or(0);
   if (flops > 0) record["flops_per_s"] = flops;
   if (flops > 0 && peak_flops_per_s_ > 0) record["mfu"] = flops / peak_flops_per_s_;
+  if (peak_memory > 0) record["peak_memory_bytes"] = peak_memory;
+  if (largest_peak_memory > 0) record["largest_peak_memory_bytes"] = largest_peak_memory;
   if (skipped) record["skipped_steps"] = *skipped;
   for (const Figure& part : parts) record[part.name] = part.value;
   metrics_->write("step", record);

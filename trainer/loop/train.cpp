@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -16,6 +17,7 @@
 
 #include "common/base/error.hpp"
 #include "trainer/cost/flop_count.hpp"
+#include "trainer/cost/host_peak.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
@@ -24,6 +26,7 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/optim/weight_average.hpp"
+#include "trainer/parallel/device.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/loss_scale.hpp"
 #include "trainer/state/skipped_steps.hpp"
@@ -135,7 +138,15 @@ std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& wo
 struct GlobalFigures {
   double loss = 0;           // the mean over the global batch, from every rank's part of it
   bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
+  double peak_memory = 0;    // rank 0's, likewise
+  double largest_peak_memory = 0;
 };
+
+// Of this rank, in bytes: on a GPU of its tensors there, else of the process.
+double peak_memory(const c10::Device& device) {
+  return static_cast<double>(device.is_cuda() ? cuda_module()->memory(device.index()).peak_allocated_bytes
+                                              : host_peak_memory());
+}
 
 enum class NoNumber { kEndsRun, kIsShown };
 
@@ -144,18 +155,22 @@ GlobalFigures global_figures(double own, bool asks_for_save, const Share& share,
   const Peers& peers = work.peers;
   std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
   sums.back() = asks_for_save ? 1.0 : 0.0;
-  const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
-  sums[bad_here] = std::isfinite(own) ? 0.0 : 1.0;
+  const auto here = static_cast<std::size_t>(peers.rank()) + 1;
+  const double peak = std::max(1.0, peak_memory(work.device));
+  sums[here] = std::isfinite(own) ? peak : -peak;  // one number tells both
   sums[0] = std::isfinite(own) ? own : 0.0;
   peers.sum(sums);
+  double largest = 0;
   for (int rank = 0; rank < peers.world(); ++rank) {
-    if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
+    const double peak_there = sums[static_cast<std::size_t>(rank) + 1];
+    largest = std::max(largest, std::abs(peak_there));
+    if (peak_there > 0) continue;
     if (no_number == NoNumber::kEndsRun) {
       diverged(share.step, rank, rank == peers.rank() ? not_finite_in(share, *work.data.train) : "");
     }
     sums[0] = std::numeric_limits<double>::quiet_NaN();
   }
-  return {.loss = sums[0], .save_is_due = sums.back() > 0};
+  return {.loss = sums[0], .save_is_due = sums.back() > 0, .peak_memory = std::abs(sums[1]), .largest_peak_memory = largest};
 }
 
 // Returns the norm of the gradients as they were, where it is `wanted`: reading it waits for the device.
@@ -197,7 +212,9 @@ void train_step(TrainingState& state, Workspace& work) {
       !logs ? GlobalFigures{}
             : work.pace.in(StepPart::kWaiting, [&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
 
-  StepFigures shown{.loss = figures.loss};
+  StepFigures shown{.loss = figures.loss,
+                    .peak_memory = static_cast<std::int64_t>(figures.peak_memory),
+                    .largest_peak_memory = static_cast<std::int64_t>(figures.largest_peak_memory)};
   work.pace.in(StepPart::kOptimizer, [&] {
     const bool finite = unscale_gradients(work.trained, state.values, config);
     shown.gradient_norm = clip_gradients(work, logs);

@@ -32,6 +32,8 @@ struct StepFigures {
   double loss = 0;  // the mean over the global batch
   double lr = 0;
   double gradient_norm = 0;               // of its gradient, before it was clipped; may be infinite
+  std::int64_t peak_memory = 0;           // in bytes: rank 0's, on a GPU of its tensors there
+  std::int64_t largest_peak_memory = 0;   // of all ranks
   std::optional<std::int64_t> skipped{};  // steps that changed nothing, since the run began (skipped_steps.hpp)
 };
 struct StepEvaluation {

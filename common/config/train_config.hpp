@@ -126,8 +126,11 @@ struct OptimizerConfig {
   enum class Type { kSgd, kAdamw, kAdam, kLion };
   Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam" | "lion"
   double lr = 1e-3;          // > 0
-  double momentum = 0.0;     // sgd
-  bool nesterov = false;     // sgd; needs momentum > 0
+  enum class LrBatchRule { kNone, kLinear, kSquareRoot };
+  LrBatchRule lr_batch_rule = LrBatchRule::kNone;  // "none" | "linear" | "square_root": of batch_size over lr_base_batch
+  std::int64_t lr_base_batch = 0;                  // the batch_size that lr is meant for
+  double momentum = 0.0;                           // sgd
+  bool nesterov = false;                           // sgd; needs momentum > 0
   double weight_decay =
       0.0;  // sgd, adam: L2 added to the gradient; adamw, lion: decoupled. When absent 0.01 for adamw, 0 for the others
   std::array<double, 2> betas{0.9, 0.999};  // adamw, adam, lion; when absent {0.9, 0.99} for lion
@@ -236,7 +239,10 @@ struct TrainConfig {
   double label_smoothing = 0.0;  // 0 <= s < 1
   double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
   double clip_grad_value = 0.0;  // 0: off; else largest absolute value in a gradient, before the norm is looked at
-  std::uint64_t seed = 0;        // at most 2^53
+  enum class NotFinite { kStop, kSkip };
+  NotFinite not_finite = NotFinite::kStop;  // "stop" | "skip": what a step does whose loss or gradients are not finite
+  std::int64_t max_skipped_steps = 10;      // so many in a row at most
+  std::uint64_t seed = 0;                   // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
   Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
   enum class Precision { kFp32, kTf32, kBf16, kFp16 };

@@ -182,8 +182,9 @@ int show_report(std::span<const std::string> args) {
     print(open_in_browser(place) ? "opened " + place + "\n" : "the page is " + place + "\n");
     return 0;
   }
-  const std::string step_time = step_parts_of(RunLayout{file.parent_path()}.metrics()).text();
-  const std::string rendered = render_report(text.str(), file.string(), step_time);  // this also checks the report
+  const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
+  const std::string rendered =
+      render_report(text.str(), file.string(), steps.text(), steps.memory_text());  // this also checks the report
   print(request.json ? text.str() : rendered);
   return 0;
 }

@@ -61,7 +61,15 @@ void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
 }
 
 // The figures that every step of ddptrain has, beside its parts. A script may have others, which get a chart each.
-constexpr std::string_view kFiguresOfAStep[] = {"loss", "lr", "gradient_norm", "samples_per_s", "flops_per_s", "mfu"};
+constexpr std::string_view kFiguresOfAStep[] = {"loss",
+                                                "lr",
+                                                "gradient_norm",
+                                                "samples_per_s",
+                                                "flops_per_s",
+                                                "mfu",
+                                                "skipped_steps",
+                                                "peak_memory_bytes",
+                                                "largest_peak_memory_bytes"};
 
 Curves curves_of(std::istream& metrics) {
   Curves curves;
@@ -198,7 +206,7 @@ std::string figure_row(const std::string& name, const std::string& value) {
   return value.empty() ? "" : "<tr><th>" + escaped(name) + "</th><td>" + escaped(value) + "</td></tr>\n";
 }
 
-std::string figures_table(const ReportJson& report, const ReportFigures& figures, const std::string& step_time) {
+std::string figures_table(const ReportJson& report, const ReportFigures& figures, const StepParts& steps) {
   std::string html = "<h2>Figures</h2>\n<table>\n";
   html += figure_row("run directory", report_text_at(report, "run_dir"));
   if (report_value(report, "last_step").is_number())
@@ -213,7 +221,8 @@ std::string figures_table(const ReportJson& report, const ReportFigures& figures
         figure_row("steps lost", format_count(figures.steps_lost) + ", " + format_duration(figures.lost_s) + " of training");
   for (const auto& [name, seconds] : figures.time) html += figure_row(name, format_duration(seconds));
   html += figure_row("goodput", goodput_of(figures));
-  html += figure_row("a step", step_time);
+  html += figure_row("a step", steps.text());
+  html += figure_row("peak memory", steps.memory_text());
   return html + "</table>\n";
 }
 
@@ -235,7 +244,7 @@ std::string report_page(std::string_view text, std::istream& metrics, const std:
   page += escaped(how_it_ended(exit)) + "</p>\n" + time_line_html(figures.rounds);
   for (const RoundSpan& span : figures.rounds) page += round_html(span);
   const Curves curves = curves_of(metrics);
-  page += figures_table(report, figures, curves.parts.text());
+  page += figures_table(report, figures, curves.parts);
   page += chart("Loss", curves.loss, curves.restarts);
   page += chart("Samples a second", curves.speed, curves.restarts);
   for (const auto& [figure, points] : curves.evaluated) page += chart(capitalised(figure), points, curves.restarts);

@@ -193,7 +193,8 @@ std::string round_text(const Json& round) {
 
 }  // namespace
 
-std::string render_report(std::string_view text, const std::string& name, const std::string& step_time) {
+std::string render_report(std::string_view text, const std::string& name, const std::string& step_time,
+                          const std::string& memory) {
   const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report_value(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
 
@@ -220,6 +221,7 @@ std::string render_report(std::string_view text, const std::string& name, const 
          (report_value(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
   out += figures_text(figures_of(report));
   if (!step_time.empty()) out += "  a step       " + step_time + "\n";
+  if (!memory.empty()) out += "  peak memory  " + memory + "\n";
 
   int shown = -1;
   for (const Json& round : report_value(report, "rounds")) {

@@ -14,6 +14,8 @@ namespace ddprun {
 
 void StepParts::take(const ReportJson& line) {
   if (report_text_at(line, "event") != "step" || !report_value(line, "step").is_number()) return;
+  peak_memory_ = report_integer_at(line, "peak_memory_bytes", peak_memory_);
+  largest_peak_memory_ = report_integer_at(line, "largest_peak_memory_bytes", largest_peak_memory_);
   Line found{.after = step_before_, .step = report_integer_at(line, "step")};
   step_before_ = found.step;
   for (std::size_t i = 0; i < kNames.size(); ++i) {
@@ -47,6 +49,13 @@ std::string StepParts::text() const {
   }
   const std::int64_t first = lines_.front().after + 1, last = lines_.back().step;
   return text + (first == last ? " in step " : " in steps " + format_count(first) + " to ") + format_count(last);
+}
+
+std::string StepParts::memory_text() const {
+  constexpr int kMib = 20;
+  if (peak_memory_ <= 0 || largest_peak_memory_ <= 0) return {};
+  return format_count(peak_memory_ >> kMib) + " MiB on rank 0, " + format_count(largest_peak_memory_ >> kMib) +
+         " MiB where it is largest";
 }
 
 StepParts step_parts_of(const std::filesystem::path& metrics) {

@@ -48,7 +48,7 @@ def test_the_schemas_are_valid_and_describe_every_field():
 
     for name, schema in SCHEMAS.items():
         jsonschema.Draft202012Validator.check_schema(schema)
-        version = {"metrics": 5, "events": 1}[name]
+        version = {"metrics": 6, "events": 1}[name]
         assert schema["$id"] == f"urn:ddprun:{name}:{version}" and schema["title"].endswith(f"version {version}")
         listed = {entry["$ref"].removeprefix("#/$defs/") for entry in schema["oneOf"]}
         assert listed == schema["$defs"].keys() - {"time_ns", "failure"}

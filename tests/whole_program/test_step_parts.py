@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import resource
 import sys
 
 import jobs
@@ -45,6 +46,29 @@ def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, work
     assert (sums["waiting_ms"] > 0.001 * by_clock) == (workers > 1), sums
     shown = jobs.run([ddprun_bin, "report", tmp_path / "run"]).stdout
     assert "\n  a step       " in shown and " ms: data " in shown and " in steps 1 to 60" in shown, shown
+
+
+def test_peak_memory_is_told_of_rank_0_and_of_the_largest(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """A profiler on rank 1 alone takes memory there."""
+    train = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1, log={"every_steps": 1, "trace_step": 5, "trace_steps": 6, "trace_ranks": [1]}))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
+    assert done.returncode == 0, done.stderr
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    lines = jobs.metrics(tmp_path / "run", "step")
+    peaks, largest = ([line[name] for line in lines] for name in ("peak_memory_bytes", "largest_peak_memory_bytes"))
+    for line in lines:
+        jsonschema.validate(line, schema)
+        assert 20 << 20 < line["peak_memory_bytes"] <= line["largest_peak_memory_bytes"] < 4 << 30
+    assert peaks == sorted(peaks) and largest == sorted(largest)
+    assert largest[-1] > peaks[-1] + (1 << 20), "rank 1 was not heard"
+    shown = jobs.run([ddprun_bin, "report", tmp_path / "run"]).stdout
+    assert f"  peak memory  {peaks[-1] >> 20:,} MiB on rank 0, {largest[-1] >> 20:,} MiB where it is largest\n" in shown, shown
+    # Of one worker, beside what the kernel tells of the ended process; it may count the test's own memory as well.
+    process = jobs.start([ddptrain_bin, "--run-dir", tmp_path / "alone", train, "log.trace_step=0"])
+    process.communicate()
+    at_the_end = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    alone = jobs.metrics(tmp_path / "alone", "step")[-1]
+    assert alone["peak_memory_bytes"] == alone["largest_peak_memory_bytes"] <= at_the_end
 
 
 COUNT = """

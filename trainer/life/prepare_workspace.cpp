@@ -1,14 +1,17 @@
 // Implementation of prepare_workspace.hpp.
 #include "trainer/life/prepare_workspace.hpp"
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <system_error>
 
 #include "common/run_directory/run_lock.hpp"
 #include "trainer/cost/gpu_peak.hpp"
 #include "trainer/failure/failure_history.hpp"
 #include "trainer/metrics/ledger_gaps.hpp"
+#include "trainer/optim/batch_rule.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
 
@@ -96,6 +99,9 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
                                .gate = process.gate()},
                               peers, state, source.origin()));
   peers.arrive();  // what rank 0 has sent is here
+  if (const std::string rate = batch_rule_text(process.config(), peers.world()); peers.rank() == 0 && !rate.empty()) {
+    std::fprintf(stderr, "ddptrain: %s\n", rate.c_str());
+  }
   begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
   if (process.device().is_cuda() && !shares_gpu(process.environment())) {

@@ -32,6 +32,7 @@
 #include "trainer/saved/predict.hpp"
 #include "trainer/saved/text_generation.hpp"
 #include "trainer/saved/tokenize.hpp"
+#include "trainer/state/skipped_steps.hpp"
 #include "trainer/surroundings/options.hpp"
 #include "trainer/surroundings/signals.hpp"
 
@@ -161,7 +162,8 @@ void Worker::agree_on_run() {
 
 int Worker::finish(Outcome outcome) {
   const TrainingState& state = source_.state();
-  membership_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted");
+  membership_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted",
+                                 skipped_steps(state.values).value_or(0));
   process_.status().enter(channel::Phase::kDone);
   process_.faults().at(FaultPhase::kExit, state.step);
   membership_.peers().meet();

@@ -63,7 +63,7 @@ void RunLog::start_clock(std::int64_t step) {
 }
 
 void RunLog::step(const StepFigures& figures, const FigureList& parts) {
-  const auto& [step, loss, lr, gradient_norm] = figures;
+  const auto& [step, loss, lr, gradient_norm, peak_memory, largest_peak_memory, skipped] = figures;
   const auto now = Clock::now();
   const std::int64_t samples = length_.samples_after(step);
   const double seconds = std::chrono::duration<double>(now - interval_begin_).count();
@@ -96,12 +96,16 @@ void RunLog::step(const StepFigures& figures, const FigureList& parts) {
   const double flops = speed * flops_per_sample_.value_or(0);
   if (flops > 0) record["flops_per_s"] = flops;
   if (flops > 0 && peak_flops_per_s_ > 0) record["mfu"] = flops / peak_flops_per_s_;
+  if (peak_memory > 0) record["peak_memory_bytes"] = peak_memory;
+  if (largest_peak_memory > 0) record["largest_peak_memory_bytes"] = largest_peak_memory;
+  if (skipped) record["skipped_steps"] = *skipped;
   for (const Figure& part : parts) record[part.name] = part.value;
   metrics_->write("step", record);
   if (events_) {
     std::vector<EventFile::Scalar> scalars{
         {"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}};
     if (flops > 0 && peak_flops_per_s_ > 0) scalars.push_back({"train/mfu", flops / peak_flops_per_s_});
+    if (skipped) scalars.push_back({"train/skipped_steps", static_cast<double>(*skipped)});
     for (const Figure& part : parts) scalars.push_back({"time/" + part.name, part.value});
     events_->scalars(step, scalars);
   }
@@ -178,9 +182,14 @@ void RunLog::stopped_early(std::int64_t step, const std::string& why) const {
   std::fflush(stdout);
 }
 
-void RunLog::end(std::int64_t step, const std::string& how) {
+void RunLog::end(std::int64_t step, const std::string& how, std::int64_t skipped) {
   if (rank_ != 0) return;
   metrics_->write("end", {{"step", step}, {"epoch", epoch_of(step)}, {"samples", length_.samples_after(step)}, {"how", how}});
+  if (skipped > 0) {
+    std::printf("ddptrain: %lld of %lld steps changed nothing, since their loss or a gradient was not finite\n",
+                static_cast<long long>(skipped), static_cast<long long>(step));
+    std::fflush(stdout);
+  }
   say("%s at step %lld/%lld", how.c_str(), static_cast<long long>(step), static_cast<long long>(length_.total_steps));
 }
 

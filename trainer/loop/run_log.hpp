@@ -58,7 +58,8 @@ class RunLog {
   // How often checkpoints are worth their time, as found by "every": "auto", and what it was computed from.
   void checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures);
   void stopped_early(std::int64_t step, const std::string& why) const;
-  void end(std::int64_t step, const std::string& how);
+  // `skipped`: of these steps, those that changed nothing.
+  void end(std::int64_t step, const std::string& how, std::int64_t skipped);
   // Something went wrong and training goes on.
   void warn(channel::ErrorKind kind, const std::string& message);
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -16,14 +17,18 @@
 
 #include "common/base/error.hpp"
 #include "trainer/cost/flop_count.hpp"
+#include "trainer/cost/host_peak.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
+#include "trainer/loop/skipping.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/weight_average.hpp"
+#include "trainer/parallel/device.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/loss_scale.hpp"
+#include "trainer/state/skipped_steps.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"
 
@@ -72,7 +77,7 @@ void require_scalar(const at::Tensor& loss) {
 // On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
 // only logged steps look (global_loss).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const Share& share) {
-  if (overflow_is_skipped(state.values, work.config)) return;
+  if (is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
   diverged(state.step, work.peers.rank(), not_finite_in(share, *work.data.train));
 }
@@ -118,7 +123,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     const double counts_for = batch.stand_in ? 0 : batch.weight;
     pace.in(StepPart::kBackward, [&] {
       const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.mesh.data, share.global_weight));
-      weighted(part, loss_scale(state.values, work.config)).backward();
+      weighted(part, loss_scale(state.values, work.config)).backward(seed_of_backward(loss, state));
       work.strategy->after_backward(sync);
     });
     note_waits_of_batch_norms(work, StepPart::kBackward);
@@ -139,7 +144,15 @@ std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& wo
 struct GlobalFigures {
   double loss = 0;           // the mean over the global batch, from every rank's part of it
   bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
+  double peak_memory = 0;    // rank 0's, likewise
+  double largest_peak_memory = 0;
 };
+
+// Of this rank, in bytes: on a GPU of its tensors there, else of the process.
+double peak_memory(const c10::Device& device) {
+  return static_cast<double>(device.is_cuda() ? cuda_module()->memory(device.index()).peak_allocated_bytes
+                                              : host_peak_memory());
+}
 
 enum class NoNumber { kEndsRun, kIsShown };
 
@@ -148,18 +161,22 @@ GlobalFigures global_figures(double own, bool asks_for_save, const Share& share,
   const Peers& peers = work.peers;
   std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
   sums.back() = asks_for_save ? 1.0 : 0.0;
-  const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
-  sums[bad_here] = std::isfinite(own) ? 0.0 : 1.0;
+  const auto here = static_cast<std::size_t>(peers.rank()) + 1;
+  const double peak = std::max(1.0, peak_memory(work.device));
+  sums[here] = std::isfinite(own) ? peak : -peak;  // one number tells both
   sums[0] = std::isfinite(own) ? own : 0.0;
   peers.sum(sums);
+  double largest = 0;
   for (int rank = 0; rank < peers.world(); ++rank) {
-    if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
+    const double peak_there = sums[static_cast<std::size_t>(rank) + 1];
+    largest = std::max(largest, std::abs(peak_there));
+    if (peak_there > 0) continue;
     if (no_number == NoNumber::kEndsRun) {
       diverged(share.step, rank, rank == peers.rank() ? not_finite_in(share, *work.data.train) : "");
     }
     sums[0] = std::numeric_limits<double>::quiet_NaN();
   }
-  return {.loss = sums[0], .save_is_due = sums.back() > 0};
+  return {.loss = sums[0], .save_is_due = sums.back() > 0, .peak_memory = std::abs(sums[1]), .largest_peak_memory = largest};
 }
 
 // One optimizer step over one global batch.
@@ -176,13 +193,15 @@ void train_step(TrainingState& state, Workspace& work) {
   work.peers.arrive();
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
-  const auto no_number = overflow_is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
+  const auto no_number = is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
   const double own_loss = logs ? part_of_loss(losses, share) : 0;
   const GlobalFigures figures =
       !logs ? GlobalFigures{}
             : work.pace.in(StepPart::kWaiting, [&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
 
-  StepFigures shown{.loss = figures.loss};
+  StepFigures shown{.loss = figures.loss,
+                    .peak_memory = static_cast<std::int64_t>(figures.peak_memory),
+                    .largest_peak_memory = static_cast<std::int64_t>(figures.largest_peak_memory)};
   work.pace.in(StepPart::kOptimizer, [&] {
     const Gradients gradients = work.strategy->agree(state.values, logs);
     shown.gradient_norm = gradients.norm;
@@ -190,11 +209,11 @@ void train_step(TrainingState& state, Workspace& work) {
     work.faults.at(FaultPhase::kOptimizer, state.step);
     shown.lr = learning_rate(state.values, config, work.length, state.step);
     begin_update(state);
-    if (gradients.finite) work.strategy->update(state, shown.lr);
-    heed_gradients(state.values, config, gradients.finite);
+    update_or_skip(state, work, share, gradients.finite, shown.lr);
     end_step(state);
   });
   shown.step = state.step;
+  shown.skipped = skipped_steps(state.values);
   if (state.bucket_order.empty()) state.bucket_order = work.strategy->bucket_order();  // fixed by the first step
   if (logs) state.figures = shown;
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();

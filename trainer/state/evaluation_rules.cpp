@@ -2,9 +2,11 @@
 // them.
 #include "trainer/state/evaluation_rules.hpp"
 
+#include "trainer/optim/batch_rule.hpp"
 #include "trainer/optim/plateau.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/state/loss_scale.hpp"
+#include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -54,10 +56,11 @@ void put(StateValues& values, const EarlyStoppingConfig& config, const Waiting& 
 
 void begin_values(StateValues& values, const TrainConfig& config, const StateValues& saved) {
   values.clear();
-  if (has_plateau(config)) put(values, begin_plateau(config.schedule, config.optimizer.lr));
+  if (has_plateau(config)) put(values, begin_plateau(config.schedule, base_learning_rate(config)));
   if (config.early_stopping.patience > 0) put(values, config.early_stopping, begin_waiting(config.early_stopping));
   if (config.optimizer.ema.decay > 0) values[kUpdatesOfAverage] = 0;
   begin_loss_scale(values, config);
+  begin_skipped_steps(values, config);
   for (auto& [name, value] : values) {
     if (const auto found = saved.find(name); found != saved.end()) value = found->second;
   }
@@ -79,7 +82,7 @@ void heed_evaluation(StateValues& values, const TrainConfig& config, const Figur
 
 double learning_rate(const StateValues& values, const TrainConfig& config, const RunLength& length, std::int64_t finished) {
   const double factor = learning_rate_factor(config.schedule, finished, length.steps_per_epoch, length.total_steps);
-  return (has_plateau(config) ? values.at(kLr) : config.optimizer.lr) * factor;
+  return (has_plateau(config) ? values.at(kLr) : base_learning_rate(config)) * factor;
 }
 
 std::string reason_to_stop_early(const StateValues& values, const TrainConfig& config) {

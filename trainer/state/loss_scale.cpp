@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trainer/optim/grad_scaler.hpp"
+#include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,12 +35,17 @@ double loss_scale(const StateValues& values, const TrainConfig& config) {
   return is_scaled(config) ? values.at(kScale) : 1;
 }
 
-bool overflow_is_skipped(const StateValues& values, const TrainConfig& config) {
+bool is_of_scaler(const StateValues& values, const TrainConfig& config) {
   return is_scaled(config) && values.at(kScale) >= 1;
 }
 
+bool is_skipped(const StateValues& values, const TrainConfig& config) {
+  return is_of_scaler(values, config) || skips_steps(values);
+}
+
 bool unscale_gradients(const std::vector<at::Tensor>& parameters, const StateValues& values, const TrainConfig& config) {
-  return !is_scaled(config) || unscale(parameters, scale_in(values).scale);
+  if (!is_scaled(config) && !skips_steps(values)) return true;
+  return unscale(parameters, is_scaled(config) ? scale_in(values).scale : 1);  // by 1 changes no bit
 }
 
 void heed_gradients(StateValues& values, const TrainConfig& config, bool finite) {

@@ -41,7 +41,9 @@ std::string small_part(const TrainingState& state) {
   for (const auto& [name, value] : state.values) text["values"][name] = bits(value);
   if (state.figures) {
     const StepFigures& figures = *state.figures;
-    text["figures"] = {figures.step, bits(figures.loss), bits(figures.lr), bits(figures.gradient_norm)};
+    text["figures"] = {figures.step,        bits(figures.loss),          bits(figures.lr), bits(figures.gradient_norm),
+                       figures.peak_memory, figures.largest_peak_memory, json(nullptr)};
+    if (figures.skipped) text["figures"].back() = *figures.skipped;
   }
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
@@ -69,7 +71,10 @@ void take_small_part(TrainingState& state, const std::string& received) {
     state.figures = StepFigures{.step = figures.at(0).get<std::int64_t>(),
                                 .loss = from_bits(figures.at(1)),
                                 .lr = from_bits(figures.at(2)),
-                                .gradient_norm = from_bits(figures.at(3))};
+                                .gradient_norm = from_bits(figures.at(3)),
+                                .peak_memory = figures.at(4).get<std::int64_t>(),
+                                .largest_peak_memory = figures.at(5).get<std::int64_t>()};
+    if (!figures.at(6).is_null()) state.figures->skipped = figures.at(6).get<std::int64_t>();
   }
   if (text.contains("evaluation")) {
     const json& evaluation = text["evaluation"];

@@ -22,6 +22,7 @@
 #include "trainer/parallel/device.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/initial_weights.hpp"
+#include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -198,7 +199,7 @@ void take_tensors(TrainingState& state, const CheckpointState& saved, const std:
 void begin_step(TrainingState& state) {
   const at::NoGradGuard no_gradients;
   state.stage = TrainingState::Stage::kExchanging;
-  if (!state.may_be_undone || state.buffers.empty()) return;
+  if ((!state.may_be_undone && !skips_steps(state.values)) || state.buffers.empty()) return;
   std::vector<at::Tensor> now;
   for (const NamedTensor& buffer : state.buffers) now.push_back(buffer.tensor.detach());
   if (state.buffers_before.size() == now.size()) {
@@ -226,14 +227,18 @@ void end_step(TrainingState& state) {
   state.stage = TrainingState::Stage::kBetweenSteps;
 }
 
+void put_buffers_back(TrainingState& state) {
+  const at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < state.buffers_before.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
+}
+
 bool undo_step(TrainingState& state) {
   using Stage = TrainingState::Stage;
   if (state.model) state.model->train();  // an evaluation may be what failed
   const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
   if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
   if (state.buffers_before.size() != state.buffers.size()) return false;
-  const at::NoGradGuard no_gradients;
-  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
+  put_buffers_back(state);
   return true;
 }
 

@@ -31,7 +31,10 @@ struct StepFigures {
   std::int64_t step = 0;
   double loss = 0;  // the mean over the global batch
   double lr = 0;
-  double gradient_norm = 0;  // of its gradient, before it was clipped; may be infinite
+  double gradient_norm = 0;               // of its gradient, before it was clipped; may be infinite
+  std::int64_t peak_memory = 0;           // in bytes: rank 0's, on a GPU of its tensors there
+  std::int64_t largest_peak_memory = 0;   // of all ranks
+  std::optional<std::int64_t> skipped{};  // steps that changed nothing, since the run began (skipped_steps.hpp)
 };
 struct StepEvaluation {
   std::int64_t step = 0;
@@ -60,7 +63,8 @@ struct TrainingState {
   std::string device = "cpu";  // where it is: "cpu", or the GPU's name
 
   // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20), where a step that
-  // fails can be begun again at all: in a group that survives the loss of a peer.
+  // fails can be begun again at all: in a group that survives the loss of a peer. They are kept as well where a step may be
+  // skipped.
   bool may_be_undone = true;
   enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
   std::vector<at::Tensor> buffers_before;
@@ -82,9 +86,11 @@ StateMap state_map(const TrainingState& state);
 // leaves the state as it was before, but for the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
-// Between these two: the optimizer's step with this learning rate, and what follows the weights; left out in a step whose
-// gradients are not finite, where loss_scale.hpp says so.
+// Between these two: the optimizer's step with this learning rate, and what follows the weights; left out in a step that is
+// skipped (trainer/loop/skipping.hpp).
 void update_weights(TrainingState& state, double lr);
+// The buffers as they were when the step began, where they were kept.
+void put_buffers_back(TrainingState& state);
 void end_step(TrainingState& state);
 // Back to the state after state.step steps. False: nobody can tell what the weights are, since their update was cut off, or
 // what the buffers were.

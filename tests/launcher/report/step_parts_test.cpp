@@ -45,5 +45,16 @@ TEST(StepParts, AreLeftOutWhereTheyAreNotKnown) {
   EXPECT_EQ(step_parts_of("/nowhere/metrics.jsonl").text(), "");
 }
 
+TEST(StepParts, PeakMemoryIsThatOfTheNewestLineThatTellsIt) {
+  StepParts steps;
+  EXPECT_EQ(steps.memory_text(), "");
+  for (const char* line : {R"({"event":"step","step":1,"peak_memory_bytes":1048576,"largest_peak_memory_bytes":2097152})",
+                           R"({"event":"step","step":2,"peak_memory_bytes":2097152,"largest_peak_memory_bytes":1468006400})",
+                           R"({"event":"step","step":3})", R"({"event":"eval","step":3,"peak_memory_bytes":5000000})"}) {
+    steps.take(ReportJson::parse(line));
+  }
+  EXPECT_EQ(steps.memory_text(), "2 MiB on rank 0, 1,400 MiB where it is largest");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -274,6 +274,28 @@ TEST_F(TrainTest, aLossThatIsNotANumberNamesStepAndRank) {
   }
 }
 
+TEST_F(TrainTest, aSkippedStepIsAStepThatChangesNothing) {
+  config_.not_finite = TrainConfig::NotFinite::kSkip;
+  config_.optimizer.ema.decay = 0.9;
+  const Result calm = run("calm");
+  config_.checkpoint.every_steps = 1;
+  const Result skipped = run("skipped", Faults(parse_fault("nan step=5"), 0, 0));
+  EXPECT_EQ(skipped.state.step, 10);
+  EXPECT_EQ(skipped.state.figures->skipped, 1);
+  const RunLayout layout{.root = folder_ / "skipped"};
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "average.safetensors"}) {
+    EXPECT_EQ(read(layout.checkpoint(5) / file), read(layout.checkpoint(6) / file)) << file;
+    EXPECT_NE(read(layout.checkpoint(6) / file), read(layout.checkpoint(7) / file)) << file;
+  }
+  config_.not_finite = TrainConfig::NotFinite::kStop;
+  StateValues without = calm.state.values;
+  std::erase_if(without, [](const auto& value) { return value.first.starts_with("skipped_steps"); });
+  Result plain = run("plain");
+  EXPECT_EQ(plain.state.values, without);
+  plain.state.values = calm.state.values;
+  expect_same(plain.state, calm.state);  // the look at the gradients changes no bit
+}
+
 TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
   Result result = run("run");
   result.state.parameters.back().tensor.detach().fill_(std::numeric_limits<float>::infinity());

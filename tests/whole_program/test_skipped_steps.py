@@ -1,0 +1,124 @@
+"""A step whose loss or gradients are not finite changes nothing where the config says "not_finite": "skip", on every number of workers, through
+kills and resumes; and too many of them one after the other end the run."""
+
+import json
+import pathlib
+import random
+
+import jobs
+import numpy
+import pytest
+from safetensors.numpy import load_file
+
+HUGE = 1e30  # its square is no float32, and its gradient is one: only the loss tells
+
+
+def table(folder: pathlib.Path, bad: set[int]) -> None:
+    folder.mkdir(exist_ok=True)
+    draw = random.Random(1)
+    rows = [(draw.uniform(-1, 1), draw.uniform(-1, 1)) for _ in range(96)]
+    for name in ("train", "test"):
+        lines = [f"{a},{b},{HUGE if name == 'train' and i in bad else a - b}" for i, (a, b) in enumerate(rows)]
+        (folder / f"{name}.csv").write_text("\n".join(["a,b,y", *lines]) + "\n", encoding="utf-8")
+
+
+def config(tmp_path, bad: set[int], **changes) -> pathlib.Path:
+    table(tmp_path / "data", bad)
+    content = jobs.config(tmp_path / "data", model={"type": "mlp", "hidden": [16]}, epochs=1, batch_size=8, not_finite="skip",
+                          optimizer={"type": "adamw", "lr": 0.01, "ema": {"decay": 0.9}}, checkpoint={"every_steps": 1, "keep": 99},
+                          data={"type": "csv", "target": "y", "predict": "number", "standardize": False})
+    return jobs.write_config(tmp_path / "train.json", {**content, **changes})
+
+
+def train(ddprun, run_dir, train_json, *changes, workers=2, code=0, **env):
+    done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", run_dir, train_json, *changes], **env)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def tensors(run_dir: pathlib.Path, step: int, *kinds: str) -> dict:
+    folder = run_dir / f"checkpoints/step-{step:09}"
+    return {kind: load_file(folder / f"{kind}.safetensors") for kind in kinds}
+
+
+def assert_unchanged(run_dir: pathlib.Path, step: int, *kinds: str) -> None:
+    before, after = tensors(run_dir, step - 1, *kinds), tensors(run_dir, step, *kinds)
+    for kind in kinds:
+        assert before[kind].keys() == after[kind].keys() and before[kind]
+        assert all(before[kind][name].tobytes() == after[kind][name].tobytes() for name in before[kind]), (kind, step)
+
+
+def skipped(run_dir: pathlib.Path) -> list[int]:
+    return [line["skipped_steps"] for line in jobs.metrics(run_dir, "step")]
+
+
+def values(run_dir: pathlib.Path) -> dict:
+    return json.loads((run_dir / "checkpoints/latest/manifest.json").read_text())["values"]
+
+
+def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
+    """One number of the data is too large for one step's loss."""
+    kinds = ("model", "optimizer", "average")
+    given = config(tmp_path, bad={40})
+    done = train(ddprun_bin, tmp_path / "calm", given)
+    lines = jobs.metrics(tmp_path / "calm", "step")
+    bad = next(line["step"] for line in lines if line["skipped_steps"])
+    assert 1 < bad < len(lines) == 12 and skipped(tmp_path / "calm") == [0] * (bad - 1) + [1] * (13 - bad)
+    assert lines[bad - 1]["loss"] is None and all(line["loss"] is not None for line in lines if line["step"] != bad)
+    assert lines[bad - 1]["samples"] == 8 * bad
+    said = f"step {bad} changes nothing, since its loss or a gradient is not finite"
+    assert said in done.stderr and said in jobs.metrics(tmp_path / "calm", "warning")[0]["message"]
+    assert "1 of 12 steps changed nothing, since their loss or a gradient was not finite" in done.stdout
+    assert_unchanged(tmp_path / "calm", bad, *kinds)
+    jobs.assert_each_sample_once(tmp_path / "calm", epochs=1, samples=96)
+
+    # Of one worker: the same step, and weights that differ by rounding.
+    train(ddprun_bin, tmp_path / "alone", given, workers=1)
+    assert skipped(tmp_path / "alone") == skipped(tmp_path / "calm")
+    assert_unchanged(tmp_path / "alone", bad, *kinds)
+    alone, calm = (tensors(tmp_path / run, 12, "model")["model"] for run in ("alone", "calm"))
+    assert all(numpy.allclose(alone[name], calm[name], rtol=1e-4, atol=1e-5) for name in calm)
+
+    # Where no step's loss is looked at but the first's and the last's; and through kills around that step.
+    train(ddprun_bin, tmp_path / "unseen", given, "log.every_steps=100")
+    for name, fault in (("before", f"kill rank=1 step={bad - 1} phase=optimizer"), ("behind", f"kill rank=0 step={bad}")):
+        train(ddprun_bin, tmp_path / name, given, DDPTRAIN_FAULT=fault)
+        assert len(jobs.report(tmp_path / name)["rounds"]) > 1 and skipped(tmp_path / name) == skipped(tmp_path / "calm")
+    for steps in (bad, 0):
+        train(ddprun_bin, tmp_path / "resumed", given, f"max_steps={steps}")
+    # A run whose data are good, in which another cause makes the same step not finite.
+    train(ddprun_bin, tmp_path / "poisoned", config(tmp_path, bad=set()), DDPTRAIN_FAULT=f"nan rank=1 step={bad - 1}")
+    for name in ("unseen", "before", "behind", "resumed", "poisoned"):
+        assert jobs.weights_digest(tmp_path / name) == jobs.weights_digest(tmp_path / "calm"), name
+        assert values(tmp_path / name) == values(tmp_path / "calm"), name
+
+    stopped = train(ddprun_bin, tmp_path / "stopped", config(tmp_path, bad={40}, not_finite="stop"), code=88)
+    assert f"the loss of step {bad} is NaN or infinite" in stopped.stderr
+    # Such a run continues with the other rule: the key may change.
+    train(ddprun_bin, tmp_path / "stopped", given, "not_finite=skip")
+    assert jobs.weights_digest(tmp_path / "stopped") == jobs.weights_digest(tmp_path / "calm")
+
+
+def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin, tmp_path):
+    """Running means have seen the batch by then."""
+    data = jobs.write_small_dataset(tmp_path / "data")
+    given = jobs.write_config(tmp_path / "train.json", jobs.config(
+        data, model={"type": "resnet20"}, epochs=1, batch_size=4, not_finite="skip", checkpoint={"every_steps": 1, "keep": 99}, max_steps=4, eval_every_epochs=0,
+        data={"train_samples": 32, "test_samples": 8}))
+    train(ddprun_bin, tmp_path / "run", given, DDPTRAIN_FAULT="nan rank=1 step=2")
+    assert skipped(tmp_path / "run") == [0, 0, 1, 1]
+    assert "bn1.running_mean" in tensors(tmp_path / "run", 3, "model")["model"]
+    assert_unchanged(tmp_path / "run", 3, "model", "optimizer")
+    with pytest.raises(AssertionError):
+        assert_unchanged(tmp_path / "run", 4, "model")
+
+
+def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
+    """Counted through a resume; steps between them do not count."""
+    given = config(tmp_path, bad=set(range(96)), max_skipped_steps=3)
+    train(ddprun_bin, tmp_path / "run", given, "max_steps=2")
+    assert values(tmp_path / "run")["skipped_steps.in_a_row"] == "2"
+    done = train(ddprun_bin, tmp_path / "run", given, code=88)
+    assert "in 4 steps one after the other, the last of which is step 4; a lower learning rate" in done.stderr
+    assert skipped(tmp_path / "run") == [1, 2, 3]
+    assert len(jobs.report(tmp_path / "run")["rounds"]) == 2, "restarted in vain"

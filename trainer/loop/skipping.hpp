@@ -1,0 +1,22 @@
+// What the loop does where a loss or a gradient is not finite and the run does not end: trainer/state/skipped_steps.hpp. The
+// gradients tell all ranks, without an exchange of their own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/data/loader.hpp"
+#include "trainer/loop/workspace.hpp"
+#include "trainer/state/training_state.hpp"
+
+namespace ddprun::trainer {
+
+// What a backward pass of this loss begins with: 1, and where steps are skipped NaN for a loss that is not finite. Its
+// gradients may be finite, and no other rank would hear of it. Undefined where steps are not skipped: the pass begins with 1 by
+// itself.
+at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state);
+
+// In place of the update of a step whose gradients are not finite: buffers are as before the step, weights and moments are so
+// anyway. Counts both kinds of steps. Throws DivergedError, on all ranks alike, when too many were skipped one after the other.
+void update_or_skip(TrainingState& state, Workspace& work, const Share& share, bool finite, double lr);
+
+}  // namespace ddprun::trainer

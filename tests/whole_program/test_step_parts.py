@@ -50,7 +50,7 @@ def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, work
 
 def test_peak_memory_is_told_of_rank_0_and_of_the_largest(ddprun_bin, ddptrain_bin, data, tmp_path):
     """A profiler on rank 1 alone takes memory there."""
-    train = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1, log={"every_steps": 1, "trace_step": 5, "trace_steps": 6, "trace_ranks": [1]}))
+    train = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1, log={"every_steps": 1, "tensorboard": False, "trace_step": 2, "trace_steps": 100, "trace_ranks": [1]}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 0, done.stderr
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))

@@ -127,16 +127,18 @@ void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   EXPECT_EQ(found.y.suggest_memory_format(), x.suggest_memory_format());
   // Float32 has 1e-7 of a mean of 100, whose deviation is 3.
   constexpr double kClose = 5e-5;
+  // Of some hundred products, each with such an error.
+  constexpr double kCloseSum = 1e-3;
   if (samples > 0) {
     expect_close(found.y, expected.y.narrow(0, first, samples), kClose, "values");
     expect_close(found.of_x, expected.of_x.narrow(0, first, samples), kClose, "gradient of the input");
   } else {
     EXPECT_TRUE(found.of_x.equal(at::zeros_like(x))) << "a stand-in moves no weight of the layers before";
   }
-  expect_close(sum_of_all(rank, found.of_weight), expected.of_weight, kClose, "gradient of the weight");
-  expect_close(sum_of_all(rank, found.of_bias), expected.of_bias, kClose, "gradient of the bias");
-  expect_close(norm->running_mean, plain->running_mean, 1e-6, "running mean");
-  expect_close(norm->running_var, plain->running_var, 1e-5, "running variance");
+  expect_close(sum_of_all(rank, found.of_weight), expected.of_weight, kCloseSum, "gradient of the weight");
+  expect_close(sum_of_all(rank, found.of_bias), expected.of_bias, kCloseSum, "gradient of the bias");
+  expect_close(norm->running_mean, plain->running_mean, 1e-5, "running mean");
+  expect_close(norm->running_var, plain->running_var, kClose, "running variance");
   EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
@@ -171,8 +173,8 @@ TEST(SyncedBatchNorm, HasFloat32StatisticsOfReducedNumbers) {
     expect_close(found.y.to(at::kFloat), expected.y.narrow(0, first, 4), one_rounding, "values");
     expect_close(found.of_x.to(at::kFloat), expected.of_x.narrow(0, first, 4), one_rounding, "gradient of the input");
     expect_close(sum_of_all(*rank, found.of_weight), expected.of_weight, 1e-5, "gradient of the weight");
-    expect_close(norm->running_mean, plain->running_mean, 1e-6, "running mean");
-    expect_close(norm->running_var, plain->running_var, 1e-5, "running variance");
+    expect_close(norm->running_mean, plain->running_mean, 1e-5, "running mean");
+    expect_close(norm->running_var, plain->running_var, kClose, "running variance");
   }
 }
 

@@ -151,9 +151,9 @@ struct GroupFormed {
 // From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for AssignRank.
 struct StandbyReady {};
 
-// Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients), in kLoss
-// (at logged steps only), in kMeeting, and in kComparing, which follows a finished step. An evaluation is in kForward, then
-// waits in kLoss. A script does not tell its stage: kSomewhere.
+// Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients, and in a
+// synced batch norm), in kLoss (at logged steps only), in kMeeting, and in kComparing, which follows a finished step. An
+// evaluation is in kForward, then waits in kLoss. A script does not tell its stage: kSomewhere.
 enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
 // Answer to PositionRequest. A thread sends it that runs even when the training thread waits. `stage` is valid while running or

@@ -57,7 +57,8 @@ Drawn draw(std::mt19937_64& chance, int world) {
     drawn.shares.push_back(none ? 0 : number(1, 6));
     samples += drawn.shares.back();
   }
-  const std::vector<std::int64_t> sizes{samples, number(1, 40), number(2, 7), number(1, 7)};
+  // Of fewer values the variance may be next to nothing, and what is divided by its root is all rounding.
+  const std::vector<std::int64_t> sizes{samples, number(1, 40), number(4, 7), number(4, 7)};
   at::Generator generator = at::detail::createCPUGenerator(chance());
   const double offset = std::array{0.0, 1.0, 100.0}[static_cast<std::size_t>(number(0, 2))];
   drawn.x = at::randn(sizes, generator) * 3 + offset;
@@ -173,8 +174,8 @@ TEST(SyncedBatchNorm, HasFloat32StatisticsOfReducedNumbers) {
     expect_close(found.y.to(at::kFloat), expected.y.narrow(0, first, 4), one_rounding, "values");
     expect_close(found.of_x.to(at::kFloat), expected.of_x.narrow(0, first, 4), one_rounding, "gradient of the input");
     expect_close(sum_of_all(*rank, found.of_weight), expected.of_weight, 1e-5, "gradient of the weight");
-    expect_close(norm->running_mean, plain->running_mean, 1e-5, "running mean");
-    expect_close(norm->running_var, plain->running_var, kClose, "running variance");
+    expect_close(norm->running_mean, plain->running_mean, 1e-6, "running mean");
+    expect_close(norm->running_var, plain->running_var, 1e-5, "running variance");
   }
 }
 

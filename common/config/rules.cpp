@@ -27,14 +27,11 @@ class Rules {
         c.optimizer.type == OptimizerConfig::Type::kSgd) {
       add("/optimizer/nesterov", /*of_key=*/false, "nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
     }
-    const bool has_rule = c.optimizer.lr_batch_rule != OptimizerConfig::LrBatchRule::kNone;
-    if (has_rule != (c.optimizer.lr_base_batch > 0) && all_good({"/optimizer/lr_batch_rule", "/optimizer/lr_base_batch"})) {
+    if (c.optimizer.lr_batch_rule != OptimizerConfig::LrBatchRule::kNone && c.optimizer.lr_base_batch == 0 &&
+        all_good({"/optimizer/lr_batch_rule", "/optimizer/lr_base_batch"})) {
       add("/optimizer/lr_base_batch", /*of_key=*/false,
-          std::string(has_rule ? "expected the batch_size for which lr is meant, as lr_batch_rule is " +
-                                     shown(find_key("optimizer.lr_batch_rule")->get(c)) + ", found 0"
-                               : "expected 0 or nothing without an lr_batch_rule, found " +
-                                     std::to_string(c.optimizer.lr_base_batch)) +
-              " (/optimizer/lr_base_batch)");
+          "expected the batch_size for which lr is meant, as lr_batch_rule is " +
+              shown(find_key("optimizer.lr_batch_rule")->get(c)) + ", found 0 (/optimizer/lr_base_batch)");
     }
     for (const char* interval : {"/checkpoint/every_steps", "/checkpoint/every_seconds"}) {
       const bool set =

@@ -183,8 +183,8 @@ int show_report(std::span<const std::string> args) {
     return 0;
   }
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
-  const std::string rendered =
-      render_report(text.str(), file.string(), steps.text(), steps.memory_text());  // this also checks the report
+  const std::string rendered = render_report(text.str(), file.string(), steps.text(), steps.memory_text(),
+                                             steps.skipped_text());  // this also checks the report
   print(request.json ? text.str() : rendered);
   return 0;
 }

@@ -61,6 +61,6 @@ class Report : public RunObserver {
 // A report.json as text for people. `step_time`: where the time of its steps went, in words; empty: it is not known. Throws
 // UsageError naming `name` when `text` is no report.
 std::string render_report(std::string_view text, const std::string& name, const std::string& step_time = {},
-                          const std::string& memory = {});
+                          const std::string& memory = {}, const std::string& skipped = {});
 
 }  // namespace ddprun

@@ -223,6 +223,7 @@ std::string figures_table(const ReportJson& report, const ReportFigures& figures
   html += figure_row("goodput", goodput_of(figures));
   html += figure_row("a step", steps.text());
   html += figure_row("peak memory", steps.memory_text());
+  html += figure_row("skipped", steps.skipped_text());
   return html + "</table>\n";
 }
 

@@ -194,7 +194,7 @@ std::string round_text(const Json& round) {
 }  // namespace
 
 std::string render_report(std::string_view text, const std::string& name, const std::string& step_time,
-                          const std::string& memory) {
+                          const std::string& memory, const std::string& skipped) {
   const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report_value(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
 
@@ -222,6 +222,7 @@ std::string render_report(std::string_view text, const std::string& name, const 
   out += figures_text(figures_of(report));
   if (!step_time.empty()) out += "  a step       " + step_time + "\n";
   if (!memory.empty()) out += "  peak memory  " + memory + "\n";
+  if (!skipped.empty()) out += "  skipped      " + skipped + "\n";
 
   int shown = -1;
   for (const Json& round : report_value(report, "rounds")) {

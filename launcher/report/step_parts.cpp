@@ -16,6 +16,7 @@ void StepParts::take(const ReportJson& line) {
   if (report_text_at(line, "event") != "step" || !report_value(line, "step").is_number()) return;
   peak_memory_ = report_integer_at(line, "peak_memory_bytes", peak_memory_);
   largest_peak_memory_ = report_integer_at(line, "largest_peak_memory_bytes", largest_peak_memory_);
+  skipped_ = report_integer_at(line, "skipped_steps", skipped_);
   Line found{.after = step_before_, .step = report_integer_at(line, "step")};
   step_before_ = found.step;
   for (std::size_t i = 0; i < kNames.size(); ++i) {
@@ -56,6 +57,12 @@ std::string StepParts::memory_text() const {
   if (peak_memory_ <= 0 || largest_peak_memory_ <= 0) return {};
   return format_count(peak_memory_ >> kMib) + " MiB on rank 0, " + format_count(largest_peak_memory_ >> kMib) +
          " MiB where it is largest";
+}
+
+std::string StepParts::skipped_text() const {
+  if (skipped_ <= 0) return {};
+  return format_count(skipped_) + (skipped_ == 1 ? " step" : " steps") +
+         " changed nothing: a loss or a gradient was not finite";
 }
 
 StepParts step_parts_of(const std::filesystem::path& metrics) {

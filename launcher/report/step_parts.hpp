@@ -24,6 +24,9 @@ class StepParts {
   // "412 MiB on rank 0, 430 MiB where it is largest", of the newest line that tells it; empty where none does.
   std::string memory_text() const;
 
+  // "3 steps changed nothing", likewise; empty where none was skipped.
+  std::string skipped_text() const;
+
   // What a step's line has of them, in the order of a step.
   static constexpr std::array kNames{"data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms"};
 
@@ -38,6 +41,7 @@ class StepParts {
   std::int64_t step_before_ = 0;
   std::int64_t peak_memory_ = 0;  // bytes
   std::int64_t largest_peak_memory_ = 0;
+  std::int64_t skipped_ = 0;
 };
 
 // Of the end of such a file. A file that is not there tells nothing.

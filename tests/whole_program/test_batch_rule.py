@@ -25,9 +25,10 @@ def test_rates_in_metrics_are_the_rules(ddprun_bin, ddptrain_bin, tmp_path, rule
 
 
 def test_a_rule_without_a_base_is_refused(ddprun_bin, ddptrain_bin, tmp_path):
+    """A base without a rule is not: a command may switch the rule off."""
     data = jobs.write_small_dataset(tmp_path / "data")
     for changes, words in (({"lr_batch_rule": "linear"}, 'expected the batch_size for which lr is meant, as lr_batch_rule is "linear", found 0'),
-                           ({"lr_base_batch": 8}, "expected 0 or nothing without an lr_batch_rule, found 8")):
+                           ({"lr_base_batch": 8}, "")):
         train = jobs.write_config(tmp_path / "train.json", jobs.config(data, optimizer={"type": "sgd", "lr": 0.01, **changes}))
         done = jobs.run([ddprun_bin, "validate", train])
-        assert done.returncode == 2 and words in done.stdout + done.stderr, done.stdout + done.stderr
+        assert done.returncode == (2 if words else 0) and words in done.stdout + done.stderr, done.stdout + done.stderr

@@ -66,7 +66,7 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
     assert 1 < bad < len(lines) == 12 and skipped(tmp_path / "calm") == [0] * (bad - 1) + [1] * (13 - bad)
     assert lines[bad - 1]["loss"] is None and all(line["loss"] is not None for line in lines if line["step"] != bad)
     assert lines[bad - 1]["samples"] == 8 * bad
-    said = f"step {bad} changes nothing, since its loss or a gradient is not finite"
+    said = f"step {bad} changes nothing, since a loss or a gradient is not finite"
     assert said in done.stderr and said in jobs.metrics(tmp_path / "calm", "warning")[0]["message"]
     assert "1 of 12 steps changed nothing, since their loss or a gradient was not finite" in done.stdout
     assert_unchanged(tmp_path / "calm", bad, *kinds)
@@ -99,6 +99,16 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
     assert jobs.weights_digest(tmp_path / "stopped") == jobs.weights_digest(tmp_path / "calm")
 
 
+def test_workers_without_samples_skip_the_same_steps(ddprun_bin, ddptrain_bin, tmp_path):
+    """They put a sample through that counts for nothing: not the bad one, unless its step is bad anyway."""
+    given = config(tmp_path, bad={0}, batch_size=19)  # of 96: the last batch is one sample
+    for workers in (1, 3):
+        train(ddprun_bin, tmp_path / str(workers), given, "epochs=2", workers=workers)
+    assert skipped(tmp_path / "1") == skipped(tmp_path / "3") and skipped(tmp_path / "1")[-1] == 2
+    report = jobs.run([ddprun_bin, "report", tmp_path / "3"]).stdout
+    assert "\n  skipped      2 steps changed nothing: a loss or a gradient was not finite\n" in report, report
+
+
 def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin, tmp_path):
     """Running means have seen the batch by then."""
     data = jobs.write_small_dataset(tmp_path / "data")
@@ -111,6 +121,14 @@ def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin
     assert_unchanged(tmp_path / "run", 3, "model", "optimizer")
     with pytest.raises(AssertionError):
         assert_unchanged(tmp_path / "run", 4, "model")
+
+
+def test_a_skipped_step_lowers_the_scale_of_fp16_no_further_than_the_scaler(ddprun_bin, ddptrain_bin, tmp_path):
+    """One step in each epoch, for ever: each would halve it, until gradients vanish."""
+    given = config(tmp_path, bad={40}, precision="fp16", grad_scaler={"init_scale": 2}, epochs=6)
+    train(ddprun_bin, tmp_path / "run", given)
+    assert skipped(tmp_path / "run")[-1] == 6
+    assert float(values(tmp_path / "run")["grad_scaler.scale"]) == 0.5
 
 
 def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):

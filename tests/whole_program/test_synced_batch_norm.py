@@ -53,6 +53,15 @@ def test_micro_batches_are_synced_one_by_one(run):
     assert off(jobs.losses(synced), jobs.losses(alone)) < 1e-4
 
 
+def test_unlike_micro_batches_are_made_alike(run, ddprun_bin, ddptrain_bin, data, tmp_path):
+    """As nodes have them that know how much memory fits: all ranks make the passes of the smallest."""
+    train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED, "max_steps": 3}))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c",
+                     f"exec {ddptrain_bin} --run-dir {tmp_path / 'run'} {train} micro_batch_size=$RANK"])
+    assert done.returncode == 0, done.stderr
+    assert jobs.losses(tmp_path / "run") == jobs.losses(run(2, SYNCED, micro_batch_size=1, max_steps=3))
+
+
 def test_a_run_resumes_on_another_number_of_workers(run, ddprun_bin, data, tmp_path):
     """Also on one, whose batch norm has nobody to ask."""
     alone = jobs.losses(run(1, PLAIN))

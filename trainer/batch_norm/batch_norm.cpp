@@ -31,7 +31,8 @@ SyncedBatchNorms::SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& mod
     norm->ranks = ranks_;
     modules_.push_back(module);
   }
-  if (modules_.empty()) throw UsageError("model.sync_batch_norm is true, but the model has no batch norm; expected false");
+  if (modules_.empty())
+    throw UsageError("model.sync_batch_norm is true, but the model has no batch norm of ddprun's resnets; expected false");
 }
 
 SyncedBatchNorms::~SyncedBatchNorms() {

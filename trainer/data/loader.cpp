@@ -133,10 +133,12 @@ class ShareMaker {
     batch.partners = source_.make(partners, draws).tensors;
   }
 
-  // The first sample, or where that one weighs nothing, the first of the global batch that weighs something.
+  // The first sample of the global batch that weighs something. One of another batch could spoil this step: nothing times NaN
+  // is NaN.
   Batch stand_in(const Share& share, const Order& order) const {
-    std::array<std::int64_t, 1> sample{0};
-    for (std::int64_t i = share.position; !(source_.weight(sample[0]) > 0); ++i) sample[0] = order[static_cast<std::size_t>(i)];
+    auto at = static_cast<std::size_t>(share.position);
+    while (!(source_.weight(order[at]) > 0)) ++at;
+    const std::array<std::int64_t, 1> sample{order[at]};
     Batch batch = source_.make(sample, {});
     batch.stand_in = true;
     return batch;

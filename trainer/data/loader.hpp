@@ -20,7 +20,8 @@ struct Share {
   double global_weight = 0;      // of the global batch; its micro-batches' weights are parts of this
   std::int64_t own_size = 0;     // samples of this share; 0 is possible in a ragged last batch
   std::vector<std::int64_t> samples;
-  // At least one: a share of 0 samples has one micro-batch with sample 0 of the set, of weight 0. Such stand-ins are the last.
+  // At least one: a share of 0 samples has one micro-batch with a sample of another share, of weight 0. Such stand-ins are the
+  // last.
   std::vector<Batch> micro_batches;
 };
 

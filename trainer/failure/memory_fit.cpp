@@ -56,7 +56,9 @@ std::filesystem::path fit_file(const std::filesystem::path& run_dir) {
 
 std::string fit_key(const TrainConfig& config, const std::string& device) {
   json model = json::parse(to_json_text(config)).at("model");
-  if (config.model.freeze.empty()) model.erase("freeze");  // earlier versions had no such key
+  // Earlier versions had no such keys.
+  if (config.model.freeze.empty()) model.erase("freeze");
+  if (!config.model.sync_batch_norm) model.erase("sync_batch_norm");
   return model.dump() + " on " + device;
 }
 

@@ -13,19 +13,10 @@
 namespace ddprun::trainer {
 namespace {
 
-// A run may skip a step in each epoch for ever, so only its 1st, 2nd, 4th, 8th... is said.
-void say_skipped(const TrainingState& state, Workspace& work, const std::string& data) {
-  const auto total = static_cast<std::uint64_t>(skipped_steps(state.values).value_or(0));
-  if (!std::has_single_bit(total) || (work.peers.rank() != 0 && data.empty())) return;
-  work.log.warn(channel::ErrorKind::kDiverged,
-                "step " + std::to_string(state.step + 1) + " changes nothing, since its loss or a gradient is not finite" +
-                    (data.empty() ? "" : ": its data has " + data) + "; steps skipped so far: " + std::to_string(total));
-}
-
 [[noreturn]] void give_up(const TrainingState& state, std::int64_t in_a_row, const std::string& data) {
   throw DivergedError(
       "the loss or a gradient is NaN or infinite in " + std::to_string(in_a_row) +
-      " steps one after the other, the last of which is step " + std::to_string(state.step + 1) +
+      " steps one after the other, the last of which is step " + std::to_string(state.step) +
       (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
@@ -35,20 +26,29 @@ at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state) 
   return skips_steps(state.values) ? loss.detach().mul(0).add_(1) : at::Tensor();
 }
 
-void update_or_skip(TrainingState& state, Workspace& work, const Share& share, bool finite, double lr) {
-  const TrainConfig& config = work.config;
-  const bool by_scaler = is_of_scaler(state.values, config);
+// The scale falls for steps that it may be the cause of, and no further.
+bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr) {
+  const bool by_scaler = is_of_scaler(state.values, work.config);
   if (finite) work.strategy->update(state, lr);
-  heed_gradients(state.values, config, finite);
+  if (finite || by_scaler || !skips_steps(state.values)) heed_gradients(state.values, work.config, finite);
   count_step(state.values, finite, by_scaler);
-  if (finite || !skips_steps(state.values)) return;
+  if (finite || !skips_steps(state.values)) return false;
   put_buffers_back(state);
-  if (by_scaler) return;
+  return !by_scaler;
+}
+
+// A run may skip a step in each epoch for ever, so only its 1st, 2nd, 4th, 8th... is said, and looked at.
+void tell_skipped(const TrainingState& state, Workspace& work, const Share& share) {
+  const std::int64_t in_a_row = skipped_in_a_row(state.values);
+  const bool too_many = in_a_row > work.config.max_skipped_steps;
+  const auto total = static_cast<std::uint64_t>(skipped_steps(state.values).value_or(0));
+  if (!too_many && !std::has_single_bit(total)) return;
   const std::string data = not_finite_in(share, *work.data.train);
-  if (const std::int64_t in_a_row = skipped_in_a_row(state.values); in_a_row > config.max_skipped_steps) {
-    give_up(state, in_a_row, data);
-  }
-  say_skipped(state, work, data);
+  if (too_many) give_up(state, in_a_row, data);
+  if (work.peers.rank() != 0 && data.empty()) return;
+  work.log.warn(channel::ErrorKind::kDiverged,
+                "step " + std::to_string(state.step) + " changes nothing, since a loss or a gradient is not finite" +
+                    (data.empty() ? "" : ": its data has " + data) + "; steps skipped so far: " + std::to_string(total));
 }
 
 }  // namespace ddprun::trainer

@@ -16,7 +16,10 @@ namespace ddprun::trainer {
 at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state);
 
 // In place of the update of a step whose gradients are not finite: buffers are as before the step, weights and moments are so
-// anyway. Counts both kinds of steps. Throws DivergedError, on all ranks alike, when too many were skipped one after the other.
-void update_or_skip(TrainingState& state, Workspace& work, const Share& share, bool finite, double lr);
+// anyway. Counts both kinds of steps. True: this one was skipped, and not by the scaler of fp16.
+bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr);
+
+// After such a step. Throws DivergedError, on all ranks alike, when too many were skipped one after the other.
+void tell_skipped(const TrainingState& state, Workspace& work, const Share& share);
 
 }  // namespace ddprun::trainer

@@ -202,6 +202,7 @@ void train_step(TrainingState& state, Workspace& work) {
   StepFigures shown{.loss = figures.loss,
                     .peak_memory = static_cast<std::int64_t>(figures.peak_memory),
                     .largest_peak_memory = static_cast<std::int64_t>(figures.largest_peak_memory)};
+  bool skipped = false;
   work.pace.in(StepPart::kOptimizer, [&] {
     const Gradients gradients = work.strategy->agree(state.values, logs);
     shown.gradient_norm = gradients.norm;
@@ -209,9 +210,10 @@ void train_step(TrainingState& state, Workspace& work) {
     work.faults.at(FaultPhase::kOptimizer, state.step);
     shown.lr = learning_rate(state.values, config, work.length, state.step);
     begin_update(state);
-    update_or_skip(state, work, share, gradients.finite, shown.lr);
+    skipped = update_or_skip(state, work, gradients.finite, shown.lr);
     end_step(state);
   });
+  if (skipped) tell_skipped(state, work, share);
   shown.step = state.step;
   shown.skipped = skipped_steps(state.values);
   if (state.bucket_order.empty()) state.bucket_order = work.strategy->bucket_order();  // fixed by the first step

@@ -3,6 +3,9 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "common/base/error.hpp"
 #include "trainer/strategy/replicated.hpp"
 
@@ -17,6 +20,15 @@ std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const P
   });
 }
 
+// Ranks whose passes exchange something make as many of them, so their micro-batches are as large: the smallest of all, which
+// fits everywhere. Each node may have a size of its own, in its config or learned from running out of memory.
+std::int64_t agreed_micro_batch_size(const TrainConfig& config, const Peers& peers) {
+  if (!config.model.sync_batch_norm) return config.micro_batch_size;
+  constexpr std::int64_t kWholeShare = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t smallest = peers.smallest(config.micro_batch_size > 0 ? config.micro_batch_size : kWholeShare);
+  return smallest == kWholeShare ? 0 : smallest;
+}
+
 }  // namespace
 
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
@@ -29,7 +41,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
   Workspace work{means, peers, origin, {.data = peers.world(), .data_rank = peers.rank()}};
   work.loader = std::make_unique<Loader>(*means.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,
-                                                       .micro_batch_size = config.micro_batch_size,
+                                                       .micro_batch_size = agreed_micro_batch_size(config, peers),
                                                        .prefetch = config.data.prefetch,
                                                        .threads = config.data.loader_threads,
                                                        .seed = config.seed,

@@ -163,14 +163,14 @@ class ScriptJob(Job):
 
 
 @contextlib.contextmanager
-def pulses(pid: int, _folder: pathlib.Path | None = None):
-    """Stopped for 80 ms in every 200 ms."""
+def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08):
+    """Stopped for 80 ms, or for so long, after every 120 ms."""
     over = threading.Event()
 
     def go() -> None:
         while not over.wait(0.12):
             os.kill(pid, signal.SIGSTOP)
-            over.wait(0.08)
+            over.wait(stopped)
             os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=go)

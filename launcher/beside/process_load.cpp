@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -34,9 +35,9 @@ double number_at(std::string_view text, int index) {
     if (space == std::string_view::npos) return 0;
     text.remove_prefix(space + 1);
   }
-  double number = 0;
+  std::uint64_t number = 0;  // a fraction would need libm, and nobody else here does
   std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  return static_cast<double>(number);
 }
 
 }  // namespace

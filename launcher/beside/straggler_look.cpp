@@ -53,7 +53,8 @@ void StragglerLook::begin(const RoundStarted& round) {
   state_.begin_round(round.world_size, round.nodes > 1);
 }
 
-// What the system counted is spread over all steps of one message.
+// What the system counted is spread over all steps of one message. A rank that is stopped while it waits for others has waited
+// so much longer, so its stops are spread by that.
 void StragglerLook::look(int rank, const channel::Pace& pace) {
   const auto found = workers_.find(rank);
   const auto total = channel::total_of(pace);
@@ -68,6 +69,8 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
   const double asleep_s = static_cast<double>(total->own_us) / 1e6 - busy_s;
   for (const channel::StepTime& one : pace.times) {
     const double share = static_cast<double>(one.steps) / static_cast<double>(total->steps);
+    const double of_stops =
+        total->waiting_us > 0 ? static_cast<double>(one.waiting_us) / static_cast<double>(total->waiting_us) : share;
     RankPace times{.rank = rank,
                    .step = one.step,
                    .steps = one.steps,
@@ -75,7 +78,7 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
                    .waiting = static_cast<double>(one.waiting_us) / 1e6,
                    .data = static_cast<double>(one.data_us) / 1e6,
                    .queued = (now.queued_s - before.queued_s) * share,
-                   .stopped = stopped_s * share,
+                   .stopped = stopped_s * of_stops,
                    .disk = (now.disk_s - before.disk_s) * share,
                    .asleep = asleep_s * share};
     if (round_.group_rank == 0) {

@@ -38,7 +38,7 @@ def test_bash_completes(ddprun_bin, run):
     assert complete("train") == []
     assert complete("val") == ["validate"]
     assert complete("report", "--h") == ["--html"]
-    assert complete("train.json", "optimizer.l") == ["optimizer.lr="]
+    assert complete("train.json", "optimizer.l") == ["optimizer.lr=", "optimizer.lr_batch_rule=", "optimizer.lr_base_batch="]
 
 
 class Shell:

@@ -195,6 +195,7 @@ TEST(SyncedBatchNorm, AsksNobodyInAnEvaluationNorOnceItIsSyncedNoMore) {
   if (!rank) return;
   const auto norm = norm_of(3), plain = norm_of(3);
   const at::Tensor x = at::ones({2, 3, 4, 4}) * rank->environment.rank;
+  sum_of_all(*rank, at::ones({1}));  // both are connected
   const auto backend = rank->group->getBackend(c10::kCPU);
   const auto before = backend->getSequenceNumberForGroup();
   {
@@ -207,6 +208,7 @@ TEST(SyncedBatchNorm, AsksNobodyInAnEvaluationNorOnceItIsSyncedNoMore) {
   plain->train();
   EXPECT_TRUE(norm->forward(x).equal(plain->forward(x)));
   EXPECT_EQ(backend->getSequenceNumberForGroup(), before);
+  sum_of_all(*rank, at::ones({1}));
 }
 
 TEST(SyncedBatchNorm, OfAModelWithoutABatchNormIsRefused) {

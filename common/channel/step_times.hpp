@@ -35,8 +35,9 @@ class StepTimes {
   using Time = std::chrono::steady_clock::time_point;
 
   // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
-  // that are compared over less differ by the system's hiccups. Each message wakes the agent, so
-  // what is told within a second shares one, or within 200 ms where that is five steps: a straggler is still named within 20.
+  // that are compared over less differ by the system's hiccups. Each message wakes the agent, so what
+  // is told within a second shares one, or within 200 ms where that is five steps of 20 ms and more: of such steps a
+  // straggler is named within 20.
   std::optional<Pace> add(const StepTime& one, Time now) {
     constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
     constexpr std::chrono::milliseconds kTellEvery{200}, kTellAtLatest{1000};

@@ -138,9 +138,8 @@ std::vector<Key> make_keys() {
           "Cut each element of a gradient to at most this absolute value, before clip_grad_norm. 0: leave them alone.",
           MEMBER(clip_grad_value), kAddedLater),
       key("", "not_finite", NameKind{{"stop", "skip"}},
-          "What follows a step that is NaN or infinite on any worker. stop: the run ends if the loss is so. skip: if the loss "
-          "or "
-          "a gradient is so, the step changes nothing, and training continues.",
+          "What follows a step that is NaN or infinite on any worker. stop: the run ends if the loss is so. skip: if the "
+          "loss or a gradient is so, the step changes nothing, and training continues.",
           MEMBER(not_finite), kMayChangeForAll),
       key("", "max_skipped_steps", IntegerKind{1, kMany},
           "With \"not_finite\": \"skip\": when more steps than this are skipped one after the other, the run ends.",

@@ -15,7 +15,7 @@ from rendezvous_bench import crowd, round_times
 
 before: pathlib.Path | None = None
 PAIRS = 15
-SLOW = ("last call", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # seconds of waiting, which no build changes
+SLOW = ("last call", "leases", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # seconds of waiting, which no build changes
 
 
 def one_run(program: str, row: Figure) -> float:
@@ -75,7 +75,7 @@ def restarting(tools: Tools, programs: tuple[str, str], how: How) -> list[Row]:
     return [compared(name, "ms", [pair for now, then in times for pair in zip(now, then)])]
 
 
-def of_many_agents(programs: tuple[str, str], how: How) -> list[Row]:
+def of_many_agents(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
     crowds = tuple(pathlib.Path(program).with_name("rendezvous_crowd") for program in programs)
     if "agents" not in how.only and how.only != "":
         return []
@@ -85,7 +85,7 @@ def of_many_agents(programs: tuple[str, str], how: How) -> list[Row]:
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
         progress(f"{agents} agents")
-        results = in_turns(crowds, 3 if how.quick else 5, lambda program, agents=agents: crowd(program, agents))
+        results = in_turns(crowds, turns, lambda program, agents=agents: crowd(program, agents))
         for name, unit, key in (("until all are released into a round", "ms", "joined_ms"),
                                 ("from a worker's failure until all are in the next round", "ms", "restarted_ms"),
                                 ("memory of the coordinator for each", "KB", "coordinator_kb_per_agent")):
@@ -98,5 +98,5 @@ def run(tools: Tools, how: How) -> list[Table]:
         raise SystemExit("bench: 'before' needs --before PATH/ddprun, the build to compare with")
     programs = (str(tools.ddprun), str(before))
     turns = 3 if how.quick else max(how.repeats, PAIRS)
-    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *of_many_agents(programs, how)]
+    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *of_many_agents(programs, how, turns)]
     return [Table("Beside an earlier build", "before", rows)]

@@ -21,6 +21,7 @@
 #include <boost/asio/post.hpp>
 
 #include "common/system/boot_time.hpp"
+#include "rendezvous/node/session.hpp"
 #include "rendezvous/shell/node_shell.hpp"
 #include "rendezvous/wire/codec.hpp"
 
@@ -75,6 +76,7 @@ class Crowd {
   struct Agent {
     Agent(boost::asio::io_context& io, MemberSettings settings, Now now)
         : member(std::move(settings), std::nullopt, now), timer(io) {}
+    std::uint64_t received = 0;  // messages of the session, which its pings confirm as those of an agent do
     Member member;
     boost::asio::steady_timer timer;
     std::optional<Time> armed;
@@ -146,7 +148,8 @@ void Crowd::feed(Agent& agent, const MemberEvent& event) {
 void Crowd::carry_out(Agent& agent, MemberAction& action) {
   if (const auto* target = std::get_if<member_action::Dial>(&action)) {
     dial(agent, target->link);
-  } else if (const auto* send = std::get_if<member_action::Send>(&action)) {
+  } else if (auto* send = std::get_if<member_action::Send>(&action)) {
+    if (auto* ping = std::get_if<Ping>(&send->message)) ping->received = agent.received;
     if (const auto found = agent.connections.find(send->link); found != agent.connections.end()) {
       found->second->send(encode(send->message));
     }
@@ -197,7 +200,9 @@ void Crowd::dialled(Agent& agent, LinkId link, const ConnectResult& result) {
   }
   agent.connections[link] = result.connection;
   result.connection->start({[this, &agent, link](std::string_view frame) {
-                              feed(agent, member_event::Heard{link, decode_from_coordinator(frame)});
+                              FromCoordinator message = decode_from_coordinator(frame);
+                              if (belongs_to_session(message)) ++agent.received;
+                              feed(agent, member_event::Heard{link, std::move(message)});
                             },
                             [this, &agent, link](const Closed&) {
                               if (agent.connections.erase(link) > 0) feed(agent, member_event::Closed{link});

@@ -43,6 +43,7 @@ STARTING = [
     Figure("64 workers up", "ms", figures.many_workers, 100, ours_each=3),
     TWO_AGENTS,
     Figure("one agent, 1:2, to its worker's first line (the last call)", "s", figures.one_agent_of_two, 2.2, most=2),
+    Figure("one agent, 1:2, to its worker's first line, in a new place (1.25 leases)", "s", figures.one_agent_of_two_that_knows_nothing, 6.5, most=2),
     Figure("peak memory of the agent, 2 workers", "MB", figures.memory, 10),
 ]
 

@@ -51,6 +51,8 @@ def configs(folder: Folder) -> dict[str, dict]:
         "cifar10, cropped and flipped, batch 64": {"data": folder.data("cifar10") | {"augment": {"crop_padding": 4, "flip": True}}, "model": MLP, "batch_size": 64},
         "csv, 20 columns, batch 64": {"data": folder.data("csv"), "model": MLP, "batch_size": 64},
         "arrays, 20 numbers, batch 64": {"data": {"type": "arrays", "dir": str(arrays)}, "model": MLP, "batch_size": 64},
+        "made up, 3 x 224 x 224, batch 16": {"data": {"type": "synthetic", "shape": [3, 224, 224]}, "model": {"type": "resnet18"}, "batch_size": 16},
+        "made-up tokens, 128 of a sample, batch 8": {"data": {"type": "synthetic", "block_size": 128, "vocab_size": 256}, "model": gpt, "batch_size": 8},
         "tokens, 128 of a sample, batch 8": {"data": folder.data("text"), "model": gpt, "batch_size": 8},
     }
     if write_jpegs(jpegs):

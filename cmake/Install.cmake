@@ -54,7 +54,7 @@ endif()
 # What Python scripts import, with that folder on PYTHONPATH. A wheel has it as a package (pyproject.toml).
 install(DIRECTORY python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/python FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json" PATTERN "perl-text.sh"
-        PATTERN perl-text EXCLUDE)
+        PATTERN "letters.py" PATTERN perl-text EXCLUDE PATTERN letters EXCLUDE PATTERN digits EXCLUDE)
 # README beside docs/, as in the sources, so that its links lead somewhere.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

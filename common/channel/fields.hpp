@@ -23,8 +23,8 @@ struct NamesOf<Shrink> {
 };
 template <>
 struct NamesOf<Stage> {
-  static constexpr std::array<std::string_view, 8> value{"loading",   "forward", "backward",  "loss",
-                                                         "optimizer", "meeting", "comparing", "somewhere"};
+  static constexpr std::array<std::string_view, 9> value{"loading",   "forward", "batch_norm", "backward", "loss",
+                                                         "optimizer", "meeting", "comparing",  "somewhere"};
 };
 template <>
 struct NamesOf<ErrorKind> {

@@ -4,7 +4,8 @@
 // nothing at all: the messages only add evidence.
 //
 // The channel has a version, major.minor. A newer minor version only adds messages and fields: the other side ignores unknown
-// ones, and a field that an older version lacks has a default (`later` in fields.hpp). Any other change is a new major version.
+// ones, and a field that an older version lacks has a default (`later` in fields.hpp). An unknown Stage is read as kSomewhere.
+// Any other change is a new major version.
 //
 // The channel also carries the workers' c10d store (decision 10): store requests have an id that the answer repeats, may
 // come from several threads of the worker, and may be answered out of order ("wait" waits).
@@ -21,8 +22,8 @@
 namespace ddprun::channel {
 
 inline constexpr int kProtocolMajor = 1;
-// 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere; 2: Progress.figures_step; 3: Pace
-inline constexpr int kProtocolMinor = 3;
+// 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere; 2: Progress.figures_step; 3: Pace; 4: Stage::kBatchNorm
+inline constexpr int kProtocolMinor = 4;
 
 // ---- worker to agent ----
 
@@ -151,10 +152,11 @@ struct GroupFormed {
 // From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for AssignRank.
 struct StandbyReady {};
 
-// Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients, and in a
-// synced batch norm), in kLoss (at logged steps only), in kMeeting, and in kComparing, which follows a finished step. An
-// evaluation is in kForward, then waits in kLoss. A script does not tell its stage: kSomewhere.
-enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
+// Where in a step a running worker is, in the order of a step. It waits for other ranks in kBatchNorm (a synced one, within the
+// forward or backward pass), in kBackward (for gradients), in kLoss (at logged steps only), in kMeeting, and in kComparing,
+// which follows a finished step. An evaluation is in kForward, then waits in kLoss. A script does not tell its stage:
+// kSomewhere.
+enum class Stage { kLoading, kForward, kBatchNorm, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
 // Answer to PositionRequest. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
 // evaluating.

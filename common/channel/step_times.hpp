@@ -37,21 +37,30 @@ class StepTimes {
   // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
   // that are compared over less differ by the system's hiccups. Each message wakes the agent, so what
   // is told within a second shares one, or within 200 ms where that is five steps of 20 ms and more: of such steps a
-  // straggler is named within 20.
-  std::optional<Pace> add(const StepTime& one, Time now) {
+  // straggler is named within 20. Where the newest step is told again, what it took meanwhile belongs to the next one.
+  std::optional<Pace> add(StepTime one, Time now) {
     constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
     constexpr std::chrono::milliseconds kTellEvery{200}, kTellAtLatest{1000};
     constexpr std::size_t kStepsTogether = 5;
     const auto is_short = [](const StepTime& times) {
       return times.own_us + times.waiting_us < (times.steps == 1 ? kShortestUs : kPieceUs);
     };
+    const auto put_to = [](const StepTime& more, StepTime& times) {
+      times.own_us += more.own_us;
+      times.waiting_us += more.waiting_us;
+      times.data_us += more.data_us;
+    };
+    if (one.step == newest_step_) {
+      put_to(one, of_next_step_);
+      return std::nullopt;
+    }
+    newest_step_ = one.step;
+    put_to(std::exchange(of_next_step_, {}), one);
     if (!times_.empty() && is_short(times_.back())) {
       StepTime& newest = times_.back();
       newest.step = one.step;
       newest.steps += one.steps;
-      newest.own_us += one.own_us;
-      newest.waiting_us += one.waiting_us;
-      newest.data_us += one.data_us;
+      put_to(one, newest);
     } else {
       times_.push_back(one);
     }
@@ -64,6 +73,8 @@ class StepTimes {
 
  private:
   std::vector<StepTime> times_;
+  std::int64_t newest_step_ = -1;
+  StepTime of_next_step_{};
   Time told_{};
 };
 

@@ -321,9 +321,9 @@ class ConfigReader {
 
   void check_presence() {
     for (const Key& key : known_.keys()) {
-      if (!key.required || given(key.pointer())) continue;
+      if (!key.required || given(key.pointer()) || !applies(key, config_)) continue;
       const std::string section = "/" + key.section;
-      if (failed_.contains(section)) continue;
+      if (failed_.contains(section) || (!key.of_types.empty() && failed_.contains(section + "/type"))) continue;
       add(section, Part::kKey, "key '" + key.dotted() + "' is missing: " + key.doc + " (" + key.pointer() + ")");
     }
   }

@@ -116,12 +116,14 @@ class Rules {
     }
     check_folder();
     if (c.model.type == ModelConfig::Type::kVit) check_heads(1);
-    if (is_language_model(c) || c.data.type == DataConfig::Type::kTokens) return check_language_model();
+    if (c.data.type == DataConfig::Type::kSynthetic) check_synthetic();
+    if (c.model.is_language_model() || c.data.type == DataConfig::Type::kTokens) return check_language_model();
     if (c.model.type != ModelConfig::Type::kExported) {
-      if (c.data.is_table()) return check_tables();
+      if (c.data.is_table() || c.data.type == DataConfig::Type::kSynthetic) return check_tables();
       if (pictures) return;
       add("/data/type", /*of_key=*/false,
-          "expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\" or \"arrays\" beside a model of type " +
+          "expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\" beside a model of "
+          "type " +
               shown(find_key("model.type")->get(c)) + "; \"tensors\" are for \"exported\" models (/data/type)");
       return;
     }
@@ -164,7 +166,8 @@ class Rules {
           "expected \"mlp\" beside \"csv\", whose samples are no pictures, found " + shown(find_key("model.type")->get(c)) +
               " (/model/type)");
     }
-    if (c.channels_last && mlp && all_good({"/channels_last"})) {
+    const bool channels = c.data.type == DataConfig::Type::kSynthetic && c.data.shape.size() == 3;
+    if (c.channels_last && mlp && !channels && all_good({"/channels_last"})) {
       add("/channels_last", /*of_key=*/false, "expected false or nothing beside data without channels (/channels_last)");
     }
     if (c.data.predict == DataConfig::Predict::kNumber && all_good({"/data/predict"})) {
@@ -197,15 +200,48 @@ class Rules {
     }
   }
 
-  static bool is_language_model(const TrainConfig& c) {
-    return c.model.type == ModelConfig::Type::kGpt || c.model.type == ModelConfig::Type::kLlama;
+  // What a model of another kind would need says nothing of these samples.
+  void check_synthetic() {
+    const TrainConfig& c = config_;
+    const TrainConfig defaults;
+    const bool tokens = c.model.is_language_model();
+    for (const char* name : {"shape", "predict", "classes", "block_size", "vocab_size"}) {
+      const bool of_tokens = std::string_view(name) == "block_size" || std::string_view(name) == "vocab_size";
+      const Key& key = *find_key(std::string("data.") + name);
+      if (of_tokens == tokens || key.get(c) == key.get(defaults) || failed_.contains(key.pointer())) continue;
+      add(key.pointer(), /*of_key=*/true,
+          "key '" + key.name + "' is for " +
+              (of_tokens ? "model type \"gpt\" or \"llama\" only, found " : "samples that are no tokens, found model type ") +
+              shown(find_key("model.type")->get(c)) + " (" + key.pointer() + ")");
+    }
+    constexpr std::int64_t kMost = 100'000'000;  // numbers of a sample, and samples: each takes memory
+    for (const auto& [samples, pointer] :
+         {std::pair{c.data.train_samples, "/data/train_samples"}, {c.data.test_samples, "/data/test_samples"}}) {
+      if (samples <= kMost || !all_good({pointer})) continue;
+      add(pointer, /*of_key=*/false,
+          "expected at most 100,000,000 for data.type \"synthetic\", found " + std::to_string(samples) + " (" + pointer + ")");
+    }
+    if (!all_good({"/data/shape"})) return;
+    const bool takes_any = c.model.type == ModelConfig::Type::kMlp || c.model.type == ModelConfig::Type::kExported || tokens;
+    if (!takes_any && c.data.shape.size() != 3) {
+      add("/data/shape", /*of_key=*/false,
+          "expected 3 sizes, channels, height and width, beside a model of type " + shown(find_key("model.type")->get(c)) +
+              ", found " + std::to_string(c.data.shape.size()) + " (/data/shape)");
+    }
+    std::int64_t numbers = 1;
+    for (const std::int64_t size : c.data.shape) numbers = size > kMost / numbers ? kMost + 1 : numbers * size;
+    if (numbers > kMost) {
+      add("/data/shape", /*of_key=*/false, "expected at most 100,000,000 numbers in a sample, found more (/data/shape)");
+    }
   }
 
   void check_language_model() {
     const TrainConfig& c = config_;
-    if (!is_language_model(c) || c.data.type != DataConfig::Type::kTokens) {
+    const bool synthetic = c.data.type == DataConfig::Type::kSynthetic;
+    if (!c.model.is_language_model() || (c.data.type != DataConfig::Type::kTokens && !synthetic)) {
       return add("/data/type", /*of_key=*/false,
-                 "expected \"tokens\" beside a model of type \"gpt\" or \"llama\" and beside no other, found " +
+                 "expected \"tokens\" or \"synthetic\" beside a model of type \"gpt\" or \"llama\", and \"tokens\" beside no "
+                 "other, found " +
                      shown(find_key("data.type")->get(c)) + " beside " + shown(find_key("model.type")->get(c)) +
                      " (/data/type)");
     }

@@ -103,6 +103,15 @@ OrderedJson type_condition(const Key& key) {
   return out;
 }
 
+// A key that only some types need is missing only with these.
+OrderedJson required_by_type(const Key& key) {
+  return {{"if", type_condition(key)}, {"then", {{"required", {key.name}}}}};
+}
+
+bool needs_something(const OrderedJson& section) {
+  return section.contains("required") || section.contains("allOf");
+}
+
 std::string parent_of(const std::string& section) {
   const std::size_t dot = section.rfind('.');
   return dot == std::string::npos ? "" : section.substr(0, dot);
@@ -119,23 +128,25 @@ OrderedJson unknown_task_schema() {
 
 OrderedJson section_schema(const Section& section, const TaskConfig& task) {
   OrderedJson out{{"description", section.doc}, {"type", "object"}, {"additionalProperties", false}};
-  OrderedJson required = OrderedJson::array(), conditions = OrderedJson::object();
+  OrderedJson required = OrderedJson::array(), by_type = OrderedJson::array(), conditions = OrderedJson::object();
   OrderedJson& properties = out["properties"] = OrderedJson::object();
   if (section.name.empty()) properties["$schema"] = {{"type", "string"}, {"description", "For editors; ignored."}};
   const TrainConfig defaults = defaults_with(task);
   for (const Key& key : keys_with(task)) {
     if (key.section != section.name) continue;
     properties[key.name] = key_schema(key, defaults);
-    if (key.required) required.push_back(key.name);
+    if (key.required && key.of_types.empty()) required.push_back(key.name);
+    if (key.required && !key.of_types.empty()) by_type.push_back(required_by_type(key));
     if (!key.of_types.empty()) conditions[key.name] = type_condition(key);
   }
   if (section.name.empty() && task.empty()) properties[std::string(kTaskSection)] = unknown_task_schema();
   for (const Section& child : sections_with(task)) {
     if (child.name.empty() || parent_of(child.name) != section.name) continue;
     properties[leaf_of(child.name)] = section_schema(child, task);
-    if (properties[leaf_of(child.name)].contains("required")) required.push_back(leaf_of(child.name));
+    if (needs_something(properties[leaf_of(child.name)])) required.push_back(leaf_of(child.name));
   }
   if (!required.empty()) out["required"] = std::move(required);
+  if (!by_type.empty()) out["allOf"] = std::move(by_type);
   if (!conditions.empty()) out["dependentSchemas"] = std::move(conditions);
   return out;
 }

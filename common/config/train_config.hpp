@@ -40,6 +40,8 @@ struct ModelConfig {
   std::string path{};                     // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};      // patterns of names: such parameters are not trained
   LoraConfig lora{};
+
+  bool is_language_model() const { return type == Type::kGpt || type == Type::kLlama; }
 };
 
 struct AugmentConfig {
@@ -58,10 +60,11 @@ struct ValidationConfig {
 };
 
 struct DataConfig {
-  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder };
+  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder, kSynthetic };
   Type type =
       Type::kIdx;   // "idx": the MNIST family's IDX files, .gz or plain | "cifar10" | "cifar100" | "tensors" | "tokens" | ...
-  std::string dir;  // required; relative paths are relative to the train.json
+  std::string dir;  // required but for synthetic; relative paths are relative to the train.json
+  std::vector<std::int64_t> shape{1, 28, 28};            // synthetic only: sizes of a sample
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
   std::string test_images = "t10k-images-idx3-ubyte";
@@ -83,7 +86,7 @@ struct DataConfig {
   std::string test_inputs = "test_inputs.npy";
   std::string test_targets = "test_targets.npy";
   enum class Predict { kClass, kNumber };
-  Predict predict = Predict::kClass;       // csv, arrays
+  Predict predict = Predict::kClass;       // csv, arrays, synthetic
   std::string target = "target";           // csv, as the next three: the column that is to be predicted
   std::vector<std::string> class_names{};  // what stands in it; then there are as many classes
   std::vector<std::string> leave_out{};    // columns that nothing is predicted from
@@ -107,7 +110,7 @@ struct DataConfig {
 
   std::int64_t class_count() const { return class_names.empty() ? classes : static_cast<std::int64_t>(class_names.size()); }
   bool is_table() const { return type == Type::kCsv || type == Type::kArrays; }
-  bool predicts_numbers() const { return is_table() && predict == Predict::kNumber; }
+  bool predicts_numbers() const { return (is_table() || type == Type::kSynthetic) && predict == Predict::kNumber; }
 };
 
 // Parameters whose name matches `parameters`, unless an earlier group has them.

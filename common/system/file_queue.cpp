@@ -66,7 +66,7 @@ void FileQueue::run() {
     lock.lock();
     ++pieces_done_;
     under_way_.reset();
-    done_.notify_all();
+    if (awaited_ && pieces_done_ >= *awaited_) done_.notify_one();
   }
 }
 
@@ -74,10 +74,23 @@ bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (late_ && pieces_done_ < *late_) return false;
   late_.reset();
-  const std::uint64_t all = pieces_added_;
-  if (done_.wait_for(lock, limit, [&] { return pieces_done_ >= all; })) return true;
-  late_ = all;
+  if (all_done(lock, limit)) return true;
+  late_ = pieces_added_;
   return false;
+}
+
+// The owner adds nothing meanwhile. It is woken once: each waking costs both threads more than a piece takes.
+bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit) {
+  awaited_ = pieces_added_;
+  const auto done = [this] { return pieces_done_ >= *awaited_; };
+  bool all = true;
+  if (limit) {
+    all = done_.wait_for(lock, *limit, done);
+  } else {
+    done_.wait(lock, done);
+  }
+  awaited_.reset();
+  return all;
 }
 
 FileQueue::About FileQueue::waits_for() {
@@ -87,12 +100,12 @@ FileQueue::About FileQueue::waits_for() {
 
 void FileQueue::finish() {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return pieces_done_ == pieces_added_; });
+  all_done(lock, std::nullopt);
 }
 
 bool FileQueue::finish_within(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return done_.wait_for(lock, limit, [this] { return pieces_done_ == pieces_added_; });
+  return all_done(lock, limit);
 }
 
 }  // namespace ddprun

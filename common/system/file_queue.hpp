@@ -59,7 +59,7 @@ class FileQueue {
   }
 
   // The first waits until all earlier work is done, however long that takes. The second waits at most for `limit`, and returns
-  // whether it is done.
+  // whether it is done. As is_done_within(), on the owner's thread.
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
   // The file on which the queue works now; nullptr when it does nothing, or nobody named a file.
@@ -74,6 +74,7 @@ class FileQueue {
 
   bool start();
   void run();
+  bool all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit);
 
   Post post_;
   std::mutex mutex_;
@@ -83,7 +84,8 @@ class FileQueue {
   About under_way_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
-  std::optional<std::uint64_t> late_;  // after a timeout: how many pieces must be done before anybody waits again
+  std::optional<std::uint64_t> awaited_;  // the owner waits until so many are done
+  std::optional<std::uint64_t> late_;     // after a timeout: how many pieces must be done before anybody waits again
   bool ends_ = false;
   bool at_once_ = false;
   bool has_no_thread_ = false;  // no thread could be started

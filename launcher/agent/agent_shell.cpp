@@ -362,14 +362,17 @@ void AgentShell::carry_out(const agent_action::ContinueRound& action) {
   if (run_directory_) run_directory_->look();
   master_.take(plan_, job_.get(), guardian_);
   output_.name_anew(ranks_of_node(plan_, release()));
+  master_.serve_store(guardian_);
   watch_for_hangs();
 }
 
 void AgentShell::carry_out(const agent_action::StartWorker& action) {
   restart_count_ = action.restart_count;
+  facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
   const auto ranks = ranks_of_node(plan_, release());
   workers_.clear_place(action.rank, {action.round, action.restart_count, ranks});
   workers_.start(worker_settings(of_rank(ranks, action.rank), action.restart_count));
+  early_end_.began(action.rank);
   watch_for_hangs();
 }
 

@@ -46,7 +46,8 @@ class MasterEndpoint {
     }
     open_store(plan, job);
   }
-  // Gives the store to the guardian. Call it when the workers have been started, which it must not delay.
+  // Gives the store to the guardian. Call it when the workers of a new round have been started, which it must not delay; where
+  // the others stay it may come before.
   void serve_store(GuardianLink& guardian) {
     const ListeningSockets sockets = std::exchange(store_, {});
     if (sockets.all().empty()) return;
@@ -54,6 +55,7 @@ class MasterEndpoint {
     guardian_has_store_ = true;
   }
   void end_store(GuardianLink& guardian) {
+    store_ = {};
     if (std::exchange(guardian_has_store_, false)) guardian.end_store();
   }
   void let_go() { held_.reset(); }

@@ -12,7 +12,8 @@ namespace ddprun {
 class SnapshotMemory {
  public:
   explicit SnapshotMemory(int workers);  // 0: there is no file
-  // The value of DDPRUN_SNAPSHOTS. Empty: the system gives no such file, and scripts run without snapshots.
+  // DDPRUN_SNAPSHOTS names it, and the worker's place in it. Empty: the system gives no such file, and scripts run without
+  // snapshots.
   const std::string& path() const { return path_; }
 
  private:

@@ -60,20 +60,24 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   void listen() {
     if (!own_control_folder(folder)) return;
     const fs::path name = control_socket_of(folder, ::getpid());
+    // Nobody looks for this name. Who finds a socket that refuses takes it for a dead agent's, and removes it.
+    const fs::path deaf = name.string() + "+";
     error_code error;
-    fs::remove(name, ignored);  // of a process before, which had this pid
+    for (const fs::path& before : {name, deaf}) fs::remove(before, ignored);  // of a process that had this pid
     try {
-      const stream_protocol::endpoint endpoint(name.string());  // throws when the name is too long for a socket
+      const stream_protocol::endpoint endpoint(deaf.string());  // throws when the name is too long for a socket
       acceptor.open(endpoint.protocol(), error);
       if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
       if (!error) acceptor.bind(endpoint, error);
       if (error) return;
-      file = name;
+      file = deaf;
       acceptor.listen(kMostClients, error);
     } catch (const boost::system::system_error&) {
       return;
     }
-    if (!error) accept();
+    if (error || ::rename(deaf.c_str(), name.c_str()) != 0) return;
+    file = name;
+    accept();
   }
 
   void accept() {

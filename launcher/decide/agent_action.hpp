@@ -32,6 +32,7 @@ struct StartWorker {
   int rank = 0;
   int round = 0;
   int restart_count = 0;
+  RestartFacts facts = {};  // as of StartRound
 };
 // Fills the place by a standby, which may still be loading.
 struct TakeOver {

@@ -790,7 +790,7 @@ void AgentState::start_successors() {
       worker(rank).said_hello = true;
       act(agent_action::TakeOver{*standby, rank, round_, budget_.restart_count});
     } else {
-      act(agent_action::StartWorker{rank, round_, budget_.restart_count});
+      act(agent_action::StartWorker{rank, round_, budget_.restart_count, facts_of(budget_.history)});
     }
   }
 }
@@ -1131,7 +1131,7 @@ void AgentState::continue_round() {
   }
   for (const int rank : missing) {
     expect_anew(rank);
-    act(agent_action::StartWorker{rank, round_, budget_.restart_count});
+    act(agent_action::StartWorker{rank, round_, budget_.restart_count, facts_of(budget_.history)});
   }
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
@@ -1236,7 +1236,8 @@ JudgedRound AgentState::round() const {
   return {.number = round_,
           .rank_offset = rank_offset_,
           .workers_have_channel = settings_.workers_have_channel,
-          .job_has_trained = has_trained_,
+          // What a script calls an error of its data is one, whoever has begun.
+          .job_has_trained = has_trained_ && (settings_.workers_have_channel || regroupable_),
           .workers = workers_};
 }
 

@@ -49,7 +49,7 @@ struct AgentSettings {
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
   // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. The replacement must
-  // not take longer than this, or than twice the round's own start. Only for workers with a channel.
+  // not take longer than this, or than twice the round's own start. Only for workers that say that they can regroup.
   std::chrono::milliseconds regroup_limit{0};
   // Workers that wait to replace a lost one, if regroup_limit allows that; of a script, interpreters that wait to become
   // workers of the next round.

@@ -14,9 +14,9 @@ namespace ddprun {
 
 struct JudgedRound {
   int number = 0;
-  int rank_offset = 0;                      // the global rank of the first worker
-  bool workers_have_channel = false;        // they are ddptrain's workers
-  bool job_has_trained = false;             // with the same config and command line, before this worker or in parallel
+  int rank_offset = 0;                // the global rank of the first worker
+  bool workers_have_channel = false;  // they are ddptrain's workers
+  bool job_has_trained = false;  // ddptrain or a loop in C++, with the same command line, before this worker or in parallel
   std::span<const WorkerRecord> workers{};  // by local rank
 };
 

@@ -2,6 +2,7 @@
 #include "launcher/decide/straggler_state.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace ddprun {
@@ -16,6 +17,8 @@ constexpr double kLeast = 0.002;                    // likewise, in seconds
 constexpr double kExplains = StragglerState::kExplains;
 constexpr double kTimesSlower = 3;  // an exchange
 constexpr double kShareOfExchange = 0.3;
+constexpr std::array kParts{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
+                            &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
 
 double middle_of(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -49,16 +52,19 @@ void StragglerState::set_links(int rank, std::vector<RankLink> links) {
 
 void StragglerState::add(RankPace pace) {
   if (pace.rank < 0 || pace.rank >= world_size_ || pace.steps < 1 || pace.steps > kMostSteps || pace.step < 0) return;
-  for (double* const seconds : {&pace.own, &pace.waiting, &pace.data, &pace.queued, &pace.stopped, &pace.disk, &pace.asleep})
-    *seconds = valid(*seconds);
+  for (const auto part : kParts) pace.*part = valid(pace.*part);
   // A rank that is stopped while it waits for the others keeps them waiting.
   const double stopped = std::min(pace.waiting, pace.stopped);
   pace.waiting -= stopped;
   pace.own += stopped;
   std::deque<RankPace>& newest = newest_[static_cast<std::size_t>(pace.rank)];
-  if (!newest.empty() && pace.step <= newest.back().step) {  // an earlier state was loaded
+  if (!newest.empty() && pace.step < newest.back().step) {  // an earlier state was loaded
     newest.clear();
     judged_ = -1;
+  }
+  if (!newest.empty() && pace.step == newest.back().step) {  // told again: it took so much longer, and is still one step
+    for (const auto part : kParts) newest.back().*part += pace.*part;
+    return;
   }
   newest.push_back(pace);
   if (newest.size() > kKept) newest.pop_front();
@@ -74,22 +80,14 @@ std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::in
       if (pace.step <= from || pace.step - pace.steps >= to) continue;
       ++sum.pieces;
       steps += pace.steps;
-      sum.all.own += pace.own;
-      sum.all.waiting += pace.waiting;
-      sum.all.data += pace.data;
-      sum.all.queued += pace.queued;
-      sum.all.stopped += pace.stopped;
-      sum.all.disk += pace.disk;
-      sum.all.asleep += pace.asleep;
+      for (const auto part : kParts) sum.all.*part += pace.*part;
       if (pace.own >= longest_own.own) longest_own = pace;
       if (pace.waiting >= longest_waiting.waiting) longest_waiting = pace;
     }
     if (sum.pieces < kFewest) continue;
     sum.own = (sum.all.own - longest_own.own) / static_cast<double>(steps - longest_own.steps);
     sum.waiting = (sum.all.waiting - longest_waiting.waiting) / static_cast<double>(steps - longest_waiting.steps);
-    for (double* const value :
-         {&sum.all.own, &sum.all.waiting, &sum.all.data, &sum.all.queued, &sum.all.stopped, &sum.all.disk, &sum.all.asleep})
-      *value /= static_cast<double>(steps);
+    for (const auto part : kParts) sum.all.*part /= static_cast<double>(steps);
     all.push_back(sum);
   }
   return all;

@@ -54,6 +54,7 @@ class StragglerState {
   // `exchange`: whether the exchange between the ranks may be the cause too. On one machine it is not: what looks like it is
   // want of processors.
   void begin_round(int world_size, bool exchange);
+  // The rank's newest step may be told again, as with the figures of an evaluation after it: it took so much longer.
   void add(RankPace pace);
   // The newest of that rank; only of a job on several nodes.
   void set_links(int rank, std::vector<RankLink> links);

@@ -34,7 +34,7 @@ constexpr std::array kTable{
                Group::kWorkers,
                "live|checkpoint",
                "",
-               "after a loss, ddptrain's others keep their state (one machine: live), or all start anew",
+               "after a loss, the others of ddptrain or a C++ loop keep their state (one machine: live), or all start anew",
                {},
                Type::kWord},
     OptionSpec{"standby",

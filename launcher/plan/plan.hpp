@@ -86,7 +86,7 @@ struct Plan {
   std::string restart_policy_text;  // the text of that file, for nodes that join; empty: none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{
-      0};               // kTrain: within this time a lost worker is replaced while the others stay; 0: never
+      0};               // within this time a lost worker is replaced while the others stay, if they can; 0: never
   int standbys = 0;     // how many wait to replace lost workers: ddptrain's, with a regroup_limit, or a script's interpreters
   std::string preload;  // what a script's have imported, with commas
   std::string spare_hook;  // the folder of Python's that makes an interpreter wait

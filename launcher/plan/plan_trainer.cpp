@@ -92,15 +92,17 @@ void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
       "Each step waits for its GPU, and where a worker does not get out of NCCL, all start anew from the newest checkpoint");
 }
 
-// On many machines all its workers start again.
+// Its workers say whether they can keep their state (channel::Regroupable). On many machines it must be asked for, as above.
 void choose_recovery_of_program(Plan& plan, const Settings& settings) {
   const Setting* setting = settings.find("recovery");
   const bool many = plan.rendezvous.many() || plan.rendezvous.joins;
-  const bool live = setting == nullptr || setting->value == "live";
-  if (setting != nullptr && live && many) {
-    plan.notes.emplace_back("--recovery live has no effect here: on many machines all workers of a program start anew");
+  const bool live = setting != nullptr ? setting->value == "live" : !many;
+  const bool in_python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule;
+  if (live && many && in_python) {
+    plan.notes.emplace_back("--recovery live has no effect here: on many machines all workers of a Python script start anew");
+  } else if (live && (many || plan.nproc_per_node > 1)) {
+    plan.regroup_limit = kRegroupLimit;
   }
-  if (live && !many && plan.nproc_per_node > 1) plan.regroup_limit = kRegroupLimit;
   if (setting != nullptr) {
     keep_source(plan, "recovery", plan.regroup_limit.count() > 0 ? "live" : "checkpoint", setting->source);
   }

@@ -1,6 +1,6 @@
-// The choices that only a train.json has: the checkpoint from which its run resumes, live recovery of lost workers, standbys,
-// and ddptrain as the workers' program. plan.cpp calls these functions in its order. They read options and look at files, start
-// and write nothing, and throw UsageError.
+// The choices of a train.json: the checkpoint from which its run resumes, live recovery of lost workers, which a loop in C++
+// has as well, standbys, and ddptrain as the workers' program. plan.cpp calls these functions in its order. They read options
+// and look at files, start and write nothing, and throw UsageError.
 #pragma once
 
 #include <filesystem>

@@ -432,7 +432,8 @@ Report::~Report() {
 
 void Report::on(const RunEvent& event) {
   if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
-  impl_->account.on(event, impl_->clock_was_set_ns());
+  const std::int64_t was_set = impl_->clock_was_set_ns();
+  impl_->account.on(event, was_set, realtime_ns() - was_set);
   std::visit([this](const auto& e) { impl_->add(e); }, event);
 }
 

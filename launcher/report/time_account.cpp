@@ -8,8 +8,9 @@
 
 namespace ddprun {
 
-void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
+void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns, std::int64_t latest_ns) {
   clock_was_set_ns_ = clock_was_set_ns;
+  latest_ns_ = latest_ns;
   std::visit(
       Overloaded{
           [this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
@@ -21,7 +22,7 @@ void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
 }
 
 void TimeAccount::count(Part next, std::int64_t time_ns) {
-  const std::int64_t now_ns = time_ns - clock_was_set_ns_;
+  const std::int64_t now_ns = std::max(since_ns_, std::min(time_ns - clock_was_set_ns_, latest_ns_));
   if (since_ns_ != 0 && now_ns > since_ns_) {
     const double passed = static_cast<double>(now_ns - since_ns_) / 1e9;
     seconds_[static_cast<std::size_t>(part_)] += passed;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "launcher/events/run_event.hpp"
 
@@ -28,8 +29,10 @@ class TimeAccount {
   explicit TimeAccount(const Seconds& earlier = {}) : seconds_(earlier) {}
 
   // RunEnded counts the time up to it; events without a meaning for the time are ignored. `clock_was_set_ns`: how far somebody
-  // has set the wall clock, from which events take their times, since the first event.
-  void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0);
+  // has set the wall clock, from which events take their times, since the first event. `latest_ns`: what that clock would say
+  // now if nobody had. It may be set between an event and this call, so no time is counted before the last event or after now.
+  void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0,
+          std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max());
 
   const Seconds& seconds() const { return seconds_; }
   const Round& round() const { return round_; }
@@ -54,6 +57,7 @@ class TimeAccount {
   Part part_ = Part::kWaiting;
   std::int64_t since_ns_ = 0;  // on the clock before it was set; 0: before RunStarted
   std::int64_t clock_was_set_ns_ = 0;
+  std::int64_t latest_ns_ = 0;
   bool speaks_ = false;  // some worker uses the channel, so phases tell when the round trains
   bool first_round_ = true;
   int first_rank_here_ = -1;

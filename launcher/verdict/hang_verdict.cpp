@@ -57,6 +57,7 @@ std::string awaited_in(const Position& at) {
     case Phase::kRunning:
       break;
   }
+  if (at.stage == Stage::kBatchNorm) return "in a batch norm over all ranks " + next;
   if (at.stage == Stage::kBackward) return "in the all-reduce of the gradients " + next;
   if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
@@ -112,6 +113,8 @@ std::string describe(const Position& at) {
       return "the batch" + next;
     case Stage::kForward:
       return "the forward or backward pass" + next;
+    case Stage::kBatchNorm:
+      return "a batch norm over all ranks" + next;
     case Stage::kBackward:
       return "the all-reduce of the gradients" + next;
     case Stage::kLoss:

@@ -25,6 +25,8 @@ class EarlyEnd {
       : timer_(io), after_(after), hooks_(std::move(hooks)) {}
 
   void begin_round(int workers);
+  // A worker has been started in the place of a lost one.
+  void began(int rank) { running_.insert(rank); }
   // The worker has ended without being told to; `well`: with exit code 0.
   void ended(int rank, bool well);
 

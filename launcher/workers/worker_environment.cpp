@@ -90,10 +90,13 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
-  const bool snapshots = settings.channel == ChannelUse::kOffered && !settings.snapshots.empty();
-  if (snapshots) ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots);
-  if (settings.channel != ChannelUse::kNone) ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
-  if (train || snapshots) {  // a script's ranks lend their snapshots to other nodes
+  // LOCAL_RANK does not say the worker's place in it: with --virtual-local-rank it is 0 for all, and a script may set it.
+  if (settings.channel == ChannelUse::kOffered && !settings.snapshots.empty())
+    ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots + ":" + number(ranks.local_rank));
+  if (settings.channel != ChannelUse::kNone) {
+    ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    // A script's ranks lend their snapshots to other nodes. One without memory for them has to know its round as well: the
+    // others wait for what it has.
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);

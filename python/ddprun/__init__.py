@@ -30,13 +30,14 @@ import time
 __all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "restore", "saved", "should_save", "snapshot", "step",
            "stop_at_step", "stopped", "watch", "world_size"]
 
-PROTOCOL = (1, 3)  # of the worker channel: major, minor
+PROTOCOL = (1, 4)  # of the worker channel: major, minor
 REQUEUE = 85  # the exit code of a job that has saved and wants to be run again
 
 _PROGRESS_EVERY_S = 0.2  # more often nobody looks
 _PATIENCE_MS = 10_000  # with an agent that does not read
 _MOST_FIGURES = 100
 _MOST_TEXT = 16_384
+_MOST_STEPS = 2 ** 63 - 1
 _TAKEN = ("event", "time_ns", "type", "step")  # keys of a line of metrics.jsonl
 _KINDS = {"oom": "out_of_memory", "out_of_memory": "out_of_memory", "data": "usage", "usage": "usage", "config": "usage",
           "diverged": "diverged", "checkpoint": "checkpoint", "lost_peer": "lost_peer", "exception": "exception"}
@@ -58,7 +59,7 @@ cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # of the newest failure,
 
 def _plain(value):
     """A number as the channel writes it: JSON has no NaN and no infinities."""
-    value = float(value)
+    value = float(value.detach() if hasattr(value, "detach") else value)
     if math.isnan(value):
         return "nan"
     if math.isinf(value):
@@ -101,18 +102,20 @@ class _Channel:
     # ---- the script's side ----
 
     def step(self, n, loss, samples, total, epoch, epochs, figures):
+        samples = self._whole("samples", samples) or 0
+        total, epoch, epochs = self._whole("total", total), self._whole("epoch", epoch), self._whole("epochs", epochs)
+        told = self._as_they_are({"loss": loss, **figures}) if rank == 0 else {}  # only its are shown
         with self._state:
             if n < self._last:
-                self._warn_once("step", "step() went back from %d to %d; perhaps an older state was loaded" % (self._last, n))
+                self._warn_once("went back", "step() went back from %d to %d; perhaps an older state was loaded" % (self._last, n))
             first = not self._begun
-            self._samples += samples * world_size
+            self._samples = min(self._samples + samples * world_size, _MOST_STEPS)
             self._total = self._total if total is None else total
             self._epoch = self._epoch if epoch is None else epoch
             self._epochs = self._epochs if epochs is None else epochs
             self._begin(max(0, n - 1))
             self._last = n
-            told = {name: value for name, value in {"loss": loss, **figures}.items() if value is not None}
-            if rank == 0 and told:  # only its are shown
+            if told:
                 self._figures.update(told)
                 self._figures_step = n
             now = time.monotonic()
@@ -131,7 +134,11 @@ class _Channel:
             n = self._last if n is None else n
             if not self._phase:
                 self._begin(n)
-        seconds = max(0.0, float(seconds)) if math.isfinite(seconds) else 0.0
+        try:
+            seconds = max(0.0, float(seconds)) if math.isfinite(seconds) else 0.0
+        except Exception as reason:
+            self._warn_once("seconds", "saved(seconds=...) is left out: it is not a number: %s" % reason)
+            seconds = 0.0
         size = 0
         try:
             size = os.path.getsize(path) if path and os.path.isfile(path) else 0
@@ -218,9 +225,46 @@ class _Channel:
                 continue
             try:
                 numbers[name] = _plain(value() if callable(value) else value)
-            except (TypeError, ValueError) as reason:
-                self._warn_once(name, "step(%s=...) is not a number: %s" % (name, reason))
+            except Exception as reason:
+                self._no_number(name, reason)
         return numbers
+
+    def _no_number(self, name, reason):
+        self._warn_once(name, "step(%s=...) is left out: it is not a number: %s" % (name, reason))
+
+    def _as_they_are(self, figures):
+        """Figures as the script has them now: it may change a tensor before it is sent. On a GPU the copy is queued and not waited for."""
+        kept = {}
+        for name, value in figures.items():
+            if value is None:
+                continue
+            try:
+                if hasattr(value, "detach"):
+                    if value.numel() != 1:
+                        raise ValueError("it has %d elements" % value.numel())
+                    if not all(placement.is_replicate() for placement in getattr(value, "placements", ())):
+                        raise ValueError("it is this rank's part of a distributed tensor; tell its full_tensor(), which all ranks have to call")
+                    value = value.detach().clone()
+                elif getattr(value, "size", 0) == 1 and hasattr(value, "copy"):  # numpy's
+                    value = value.copy()
+                kept[name] = value
+            except Exception as reason:
+                self._no_number(name, reason)
+        return kept
+
+    def _whole(self, name, value):
+        """A number beside the step's own, or None where it is none: a run is not ended for it."""
+        if value is None:
+            return None
+        try:
+            number = int(value)
+            if number == value and 0 <= number <= _MOST_STEPS:
+                return number
+            reason = "found %s" % (value,)
+        except Exception as error:
+            reason = error
+        self._warn_once(name, "step(%s=...) is left out: it is not a whole number from 0 on: %s" % (name, reason))
+        return None
 
     def _warn_once(self, what, text):
         if what not in self._warned:
@@ -339,7 +383,8 @@ def _open():
 _channel = _open()
 _memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's, for snapshots
 _node = _number("GROUP_RANK", 0)
-# Of a job on many machines: which round of it this is, from 0 on, where other nodes reach this one, and LOW-HIGH or "".
+# Of a job on many machines: which round of it this is, from 0 on, where other nodes reach this one, and LOW-HIGH or "". On one machine
+# each round but the first is a restart, so that `restart` + `_round` is another number in each.
 _round = _number("DDPRUN_GENERATION", 0)
 _address, _ports = os.environ.get("DDPRUN_NODE_ADDRESS", ""), os.environ.get("DDPRUN_PORT_RANGE", "")
 _snapshots = None
@@ -365,7 +410,7 @@ atexit.register(_at_exit)
 
 def _step_number(n):
     n = operator.index(n)
-    if not 0 <= n < 2 ** 63:
+    if not 0 <= n <= _MOST_STEPS:
         raise ValueError("ddprun: a step is a number from 0 on, found %d" % n)
     return n
 
@@ -379,14 +424,14 @@ def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures
     """Step n is done. Cheap enough for every step: the agent hears of it a few times a second.
 
     loss and other figures (lr, accuracy, ...): numbers, one-element tensors, or functions without arguments that give one.
-    They are looked at on rank 0 and when they are sent, so that a loss on a GPU is not waited for at every step.
+    They are looked at on rank 0 and when they are sent, so that a loss on a GPU is not waited for at every step; a tensor has the value
+    that it had in this call.
     samples: how many this rank has processed since the last call. total, epochs: of the whole run, for the time that is left.
-    epoch: counted from 0. What is not given stays as it was."""
+    epoch: counted from 0. What is not given stays as it was. What is no number is left out, with one line; only n itself raises."""
     n = _step_number(n)
     if _channel is not None:
         times = _watching.step(n) if _watching is not None else None
-        _channel.step(n, loss, operator.index(samples or 0), None if total is None else _step_number(total),
-                      None if epoch is None else _step_number(epoch), None if epochs is None else _step_number(epochs), figures)
+        _channel.step(n, loss, samples, total, epoch, epochs, figures)
         if times:
             _channel.pace(times)
         if _watching is not None:
@@ -398,7 +443,8 @@ def watch(model):
     the rank that keeps the others waiting, and why. Returns the model.
 
     model: the one that is called in each step, with DistributedDataParallel or whatever exchanges gradients round it. Call it once
-    on every rank, before the first step; a script with several models, once for each. Without step() it tells nothing."""
+    on every rank, before the first step; a script with several models, once for each. Without step() it tells nothing. A copy of the
+    model, or what is saved of it, is not watched."""
     global _watching
     if _channel is not None and world_size > 1:
         kinds = {parameter.device.type for parameter in model.parameters()}
@@ -465,8 +511,8 @@ def _opened_snapshots():
         from ddprun import _snapshot
         where, _memory = _memory, ""
         try:
-            _snapshots = _snapshot.Snapshots(where, rank, world_size, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), _say)
-        except (OSError, ValueError, IndexError) as reason:
+            _snapshots = _snapshot.Snapshots(where, rank, world_size, restart + _round, _say)
+        except (OSError, ValueError) as reason:
             _say("no snapshots: the agent's memory cannot be opened: %s; the job goes on without" % reason)
     return _snapshots
 
@@ -502,7 +548,10 @@ def restore(like=None):
     talk = _lending.Talk(_channel.ask_store, "ddprun/restore/%d/%d/" % (restart, _agreements), rank, world_size)
 
     def agree(offer):
-        return _lending.agree(talk, {**offer, "at": _node}, _snapshot.decide, snapshots, (_address, _ports), _say)
+        decision = _lending.agree(talk, {**offer, "at": _node}, _snapshot.decide, snapshots, (_address, _ports), _say)
+        if rank == 0 and decision.get("step") is None and decision.get("why"):
+            _say(decision["why"], with_rank=False)
+        return decision
 
     if snapshots is None:  # the others have to know
         agree(_snapshot.NOTHING)

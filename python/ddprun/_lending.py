@@ -70,8 +70,8 @@ class Talk:
 
 
 def agree(talk, offer, decide, snapshots, place, say):
-    """What all ranks restore: {"step": the step or None, "why": a line where there is none}. snapshots: this rank's, or None. place: this
-    node's address, and the ports that may be listened on. say: prints a line."""
+    """What all ranks restore: {"step": the step or None, "round": that of the copy, "why": a line where there is none}. snapshots: this
+    rank's, or None. place: this node's address, and the ports that may be listened on. say: prints a line."""
     try:
         if talk.world_size == 1:
             return decide([offer])
@@ -89,18 +89,19 @@ def agree(talk, offer, decide, snapshots, place, say):
 
 
 def _exchange(talk, decision, snapshots, place, say):
-    lend, borrow, step, secret = decision["lend"], decision["borrow"], decision["step"], bytes.fromhex(decision["secret"])
+    lend, borrow, secret = decision["lend"], decision["borrow"], bytes.fromhex(decision["secret"])
+    name = decision["step"], decision["round"]
     lender = None
     if talk.rank in lend:
         try:
-            lender = Lender(snapshots.copy_to_lend(step), secret, borrow, *place, say)
-        except (OSError, ValueError, IndexError) as reason:
+            lender = Lender(snapshots.copy_to_lend(name), secret, borrow, *place, say)
+        except (OSError, ValueError) as reason:
             talk.tell("at/%d" % talk.rank, {"why": str(reason)})
         else:
             talk.tell("at/%d" % talk.rank, {"host": lender.host, "port": lender.port})
     if talk.rank in borrow:
         turn = borrow.index(talk.rank) % len(lend)
-        talk.tell("borrowed/%d" % talk.rank, {"why": _borrow(talk, snapshots, step, secret, lend[turn:] + lend[:turn])})
+        talk.tell("borrowed/%d" % talk.rank, {"why": _borrow(talk, snapshots, name, secret, lend[turn:] + lend[:turn])})
     if talk.rank == 0:
         failed = [why for why in (talk.hear("borrowed/%d" % rank)["why"] for rank in borrow) if why]
         talk.tell("over", {})
@@ -115,12 +116,12 @@ def _exchange(talk, decision, snapshots, place, say):
     for rank in lend:
         if rank != 0:
             talk.hear("closed/%d" % rank)
-    end = {"step": None, "why": failed[0] + ": none is restored"} if failed else {"step": step}
+    end = {"step": None, "why": failed[0] + ": none is restored"} if failed else {"step": name[0], "round": name[1]}
     talk.tell("end", end)
     return end
 
 
-def _borrow(talk, snapshots, step, secret, lenders):
+def _borrow(talk, snapshots, name, secret, lenders):
     """From the first of them that gives it. "", or why there is none."""
     first = ""
     for rank in lenders:
@@ -128,11 +129,11 @@ def _borrow(talk, snapshots, step, secret, lenders):
         try:
             if "why" in at:
                 raise OSError("it cannot listen: " + at["why"])
-            snapshots.borrow(step, rank, at["host"], lambda: _Receiver(talk.rank, at["host"], at["port"], secret))
+            snapshots.borrow(name, rank, at["host"], lambda: _Receiver(talk.rank, at["host"], at["port"], secret))
             return ""
         except Exception as reason:  # whatever it is, the others must hear of it
             first = first or "rank %d could not get the snapshot of step %d from rank %d%s: %s" % (
-                talk.rank, step, rank, " at %s" % _place(at["host"], at["port"]) if "host" in at else "", _words(reason))
+                talk.rank, name[0], rank, " at %s" % _place(at["host"], at["port"]) if "host" in at else "", _words(reason))
     return first
 
 

@@ -4,13 +4,18 @@ Step times alone are equal on all ranks, since they wait for each other in each 
 
 - A backward pass ends with callbacks, in the order in which they were queued. The first is ours, queued at the first gradient:
   this rank has computed. Then comes that of DistributedDataParallel, which waits for the others. Then ours again.
-- DistributedDataParallel sends rank 0's buffers before a forward pass: from its own hook to that of the module in it.
+- DistributedDataParallel sends rank 0's buffers before a forward pass, in a method of its class.
 - Other collectives are waited for by Work.wait().
+
+So the module within DistributedDataParallel has no hook, and is pickled and scripted as if nobody watched it.
 
 On a CPU these are moments of the host's clock. On a GPU, which runs behind the host, they are events of its stream. Nothing here
 waits for a GPU, changes a number, or adds a collective."""
 
+import collections
+import contextlib
 import dataclasses
+import functools
 import sys
 import threading
 import time
@@ -24,6 +29,7 @@ _TELL_EVERY_S = 0.2  # if there are so many
 _STEPS_TOGETHER = 5
 _TELL_AT_LATEST_S = 1.0  # otherwise
 _MOST = 100  # in one message
+_MOST_WAITS = 1000  # of a GPU; of more, those that it has reached are added up
 
 _queue_callback = Variable._execution_engine.queue_callback
 
@@ -53,41 +59,49 @@ def _uncompiled(hook):
     return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
 
 
+class _Hook:
+    """What a model calls, as long as it is the one that is watched: in copies and pickles it is a function of Python's own that does nothing,
+    so that they can be read where there is no ddprun."""
+
+    def __init__(self, call):
+        self._call = _uncompiled(call)
+
+    def __call__(self, *of_the_model):
+        self._call(*of_the_model)
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
 class Pace:
     def __init__(self, on_gpu):
         self._on_gpu = on_gpu
         self._thread = threading.get_ident()  # that trains
-        self._began = None  # the step
+        self._told = None  # the newest step
+        self._began = None  # the step after it
         self._open = None  # since when this rank waits for others
-        self._waits = []  # of this step: pairs of moments
+        self._waited = 0.0  # of this step
+        self._waits = collections.deque()  # likewise, pairs of events that a GPU has perhaps not reached
         self._loading = None  # since when it has no batch, on the host's clock
         self._data = 0.0
         self._in_backward = False
         self._pending = []  # steps that a GPU has not finished
         self._times = []  # steps that were not told
         self._told_at = time.monotonic()
-        self._time_other_waits()
+        self._time_waits_in("torch.distributed.distributed_c10d", "Work", "wait")  # a collective does not say whose it is
+        self._time_waits_in("torch.nn.parallel.distributed", "DistributedDataParallel", "_sync_module_buffers")
 
     # ---- what it hears of the model ----
 
     def watch(self, model):
-        model.register_forward_pre_hook(_uncompiled(self._forward_begins))
-        model.register_forward_hook(_uncompiled(self._forward_ended))
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel) and any(True for _ in model.module.buffers()):
-            model.register_forward_pre_hook(_uncompiled(self._buffers_are_sent))
-            model.module.register_forward_pre_hook(_uncompiled(self._buffers_are_there))
+        model.register_forward_pre_hook(_Hook(self._forward_begins))
+        model.register_forward_hook(_Hook(self._forward_ended))
 
     def _forward_begins(self, *_):
         if self._loading is not None:
             self._data += time.perf_counter() - self._loading
             self._loading = None
         self._in_backward = False  # one that failed
-
-    def _buffers_are_sent(self, *_):
-        self._begin_wait()
-
-    def _buffers_are_there(self, *_):
-        self._end_wait()
 
     def _forward_ended(self, _model, _inputs, output):
         if torch.is_grad_enabled():
@@ -108,25 +122,25 @@ class Pace:
         self._end_wait()
         self._loading = time.perf_counter()  # if a forward pass follows in the same step
 
-    def _time_other_waits(self):
-        """For the whole process: a collective does not say whose it is."""
-        try:
-            work = torch.distributed.distributed_c10d.Work
-            wait_untimed = work.wait
-        except AttributeError:  # a PyTorch without torch.distributed
+    def _time_waits_in(self, module, name, method):
+        """A method that waits for other ranks, for the whole process."""
+        owner = getattr(sys.modules.get(module), name, None)
+        untimed = getattr(owner, method, None)
+        if untimed is None:  # another PyTorch, or one without torch.distributed
             return
 
-        def wait(self_, *args, **options):
+        @functools.wraps(untimed)
+        def timed(self_, *args, **options):
             mine = self._open is None and threading.get_ident() == self._thread
             if mine:
                 self._begin_wait()
             try:
-                return wait_untimed(self_, *args, **options)
+                return untimed(self_, *args, **options)
             finally:
                 if mine:
                     self._end_wait()
 
-        work.wait = wait
+        setattr(owner, method, _uncompiled(timed))
 
     # ---- moments ----
 
@@ -142,21 +156,33 @@ class Pace:
             self._open = self._now()
 
     def _end_wait(self):
-        if self._open is not None:
-            self._waits.append((self._open, self._now()))
-            self._open = None
+        since, self._open = self._open, None
+        if since is None or self._began is None:  # before the first step nothing is measured
+            return
+        if not self._on_gpu:
+            self._waited += self._now() - since
+            return
+        self._waits.append((since, self._now()))
+        while len(self._waits) > _MOST_WAITS and self._waits[0][1].query():  # an evaluation between two steps, or no more step()
+            since, there = self._waits.popleft()
+            self._waited += since.elapsed_time(there) / 1000
 
     # ---- what it tells ----
 
     def step(self, n):
-        """Step n is done. The times to be told now: lists of step, steps, and microseconds of its own, of waiting, for data."""
+        """Step n is done. The times to be told now: lists of step, steps, and microseconds of its own, of waiting, for data. What follows
+        belongs to the next step, also where step n is told again with more figures."""
+        if n == self._told:
+            return None
+        self._told = n
         now = self._now()
         began, self._began = self._began, now
-        waits, self._waits = self._waits, []
+        waited, self._waited = self._waited, 0.0
+        waits, self._waits = self._waits, collections.deque()
         data, self._data = self._data, 0.0
         self._open = self._loading = None
         if began is not None:  # the first step is like no other
-            self._pending.append((n, began, now, waits, data))
+            self._pending.append((n, began, now, waited, waits, data))
             self._finish()
         return self._due()
 
@@ -166,15 +192,14 @@ class Pace:
 
     def _finish(self):
         while self._pending:
-            n, began, ended, waits, data = self._pending[0]
+            n, began, ended, waited, waits, data = self._pending[0]
             if self._on_gpu:
                 if not (ended.query() and all(there.query() for _, there in waits)):
                     return
                 took = began.elapsed_time(ended) / 1000
-                waited = sum(since.elapsed_time(there) for since, there in waits) / 1000
+                waited += sum(since.elapsed_time(there) for since, there in waits) / 1000
             else:
                 took = ended - began
-                waited = sum(there - since for since, there in waits)
             del self._pending[0]
             self._add(n, max(0.0, took - waited), max(0.0, waited), data)
 

@@ -1,15 +1,16 @@
 """ddprun.snapshot() and ddprun.restore(): state that outlives the process in memory that the agent holds.
 
-The agent keeps one memory file for all workers of its node, and names it in DDPRUN_SNAPSHOTS. Each worker has two generations in it, at
-fixed offsets far from each other; memory is used only where something was written. A worker copies its state into its older
+The agent keeps one memory file for all workers of its node. DDPRUN_SNAPSHOTS names it, and the worker's own place in it: two generations,
+at fixed offsets far from each other; memory is used only where something was written. A worker copies its state into its older
 generation. A SIGKILL leaves the file as it is, and the next worker reads it. A generation is
 
-    header (one page)      which step and rank, how long the rest is, its checksum; its sequence number is 0 while the rest changes
+    header (one page)      which step, round and rank, how long the rest is, its checksum; its sequence number is 0 while the rest changes
     buffers                the bytes of tensors and arrays, each at a multiple of 64
     structure              a pickle of everything else, in which tensors and arrays are numbers
 
-So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. Tensors are copied by their bytes; torch is
-the script's, and this file is read without it. docs/python-scripts.md is the user's page."""
+So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. A copy is named by its step and the round in
+which it was taken: the same step of another round is another state, where the ranks went back in between. Tensors are copied by their
+bytes; torch is the script's, and this file is read without it. docs/python-scripts.md is the user's page."""
 
 import contextlib
 import io
@@ -22,8 +23,9 @@ import sys
 import time
 import zlib
 
-_MAGIC = b"ddprun\x00\x01"
-_HEADER = struct.Struct("<8sQqIIIIQQQI4x")  # magic, sequence, step, rank, world size, replicated, kind of sum, buffers, structure, sum, sum of this
+_MAGIC = b"ddprun\x00\x02"
+# Magic, sequence, step, rank, world size, replicated, kind of sum, buffers, structure, sum, round, sum of this.
+_HEADER = struct.Struct("<8sQqIIIIQQQII")
 _PAGE = 4096
 _APART = 2 ** 40  # bytes from one generation to the next (snapshot_memory.cpp)
 _ALIGNED = 64
@@ -105,11 +107,15 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _header_in(raw):
-    magic, sequence, step, rank, world, replicated, kind, buffers, structure, total, check = _HEADER.unpack(raw)
-    if magic != _MAGIC or sequence == 0 or check != zlib.crc32(raw[:-8]):
+    magic, sequence, step, rank, world, replicated, kind, buffers, structure, total, round_, check = _HEADER.unpack(raw)
+    if magic != _MAGIC or sequence == 0 or check != zlib.crc32(raw[:-4]):
         return None
     return {"sequence": sequence, "step": step, "rank": rank, "world": world, "replicated": bool(replicated), "kind": kind,
-            "buffers": buffers, "structure": structure, "sum": total}
+            "buffers": buffers, "structure": structure, "sum": total, "round": round_}
+
+
+def _name_of(header):
+    return header["step"], header["round"]
 
 
 def _size_of(header):
@@ -119,16 +125,28 @@ def _size_of(header):
 def _header_of(header):
     """The bytes of it."""
     raw = _HEADER.pack(_MAGIC, header["sequence"], header["step"], header["rank"], header["world"], int(header["replicated"]), header["kind"],
-                       header["buffers"], header["structure"], header["sum"], 0)
-    return raw[:-8] + struct.pack("<I4x", zlib.crc32(raw[:-8]))
+                       header["buffers"], header["structure"], header["sum"], header["round"], 0)
+    return raw[:-4] + struct.pack("<I", zlib.crc32(raw[:-4]))
+
+
+def _torch_of(header):
+    """torch, imported if the state has tensors."""
+    if header["kind"] == _WORDS:
+        import torch  # noqa: F401
+    return _torch()
+
+
+def _on_the_cpu(torch):
+    """Tensors are made there meanwhile, whatever torch.set_default_device() says. A torch before 2.0 has no such setting."""
+    return torch.device("cpu") if hasattr(torch, "set_default_device") else contextlib.nullcontext()
 
 
 class _Generation:
     """One worker's copy of one step."""
 
-    def __init__(self, file, local_rank, number):
+    def __init__(self, file, place, number):
         self._file = file
-        self._begin = (2 * local_rank + number) * _APART
+        self._begin = (2 * place + number) * _APART
         self._map = None
 
     def _mapped(self, size):
@@ -200,8 +218,7 @@ class _Generation:
         return (int(words.sum()) + text) % 2 ** 64
 
     def is_whole(self, header):
-        if header["kind"] == _WORDS:
-            import torch  # noqa: F401: the state has tensors
+        _torch_of(header)
         return self._sum(header["kind"], header["buffers"], header["structure"]) == header["sum"]
 
     def read(self, header, with_bytes=True):
@@ -209,14 +226,14 @@ class _Generation:
         memory = self._mapped(_PAGE + header["buffers"] + header["structure"])
         text = bytes(memoryview(memory)[_PAGE + header["buffers"]:_PAGE + header["buffers"] + header["structure"]])
         entries, arrays, pickled = pickle.loads(text)
-        torch = _torch()
+        torch = _torch_of(header)
         made = {}
 
         def tensor(number):
             if number not in made:
                 offset, length, dtype, shape, order, grad = entries[number]
                 dtype = getattr(torch, dtype)
-                one = torch.empty(shape, dtype=dtype)
+                one = torch.empty(shape, dtype=dtype, device="cpu")
                 if length:
                     one.view(-1).view(torch.uint8).copy_(torch.frombuffer(memory, dtype=torch.uint8, offset=_PAGE + offset, count=length))
                 if order is not None:
@@ -229,8 +246,8 @@ class _Generation:
             return _Shape(shape if order is None else [shape[order.index(d)] for d in range(len(order))], dtype)
 
         buffers = [bytearray(memoryview(memory)[_PAGE + at:_PAGE + at + length]) for at, length in arrays]
-        return _Unpickler(pickled, buffers, tensor if with_bytes else shape_only).load()
-
+        with _on_the_cpu(torch):  # a sparse tensor, say, makes itself of others
+            return _Unpickler(pickled, buffers, tensor if with_bytes else shape_only).load()
 
     def shapes(self, header):
         """The state, with _Shapes in the place of tensors where its classes can be made of such."""
@@ -350,21 +367,28 @@ def room():
 
 
 class Snapshots:
-    """This worker's two generations, and those of the others on its node to read from."""
+    """This worker's two generations, and those of the others on its node to read from.
 
-    def __init__(self, where, rank, world_size, local_rank, local_world_size, say):
-        self._file = os.open(where, os.O_RDWR | os.O_CLOEXEC)
-        self._local_rank, self._workers = local_rank, max(1, local_world_size)
-        self._own = self._of(local_rank)
-        self._rank, self._world_size = rank, world_size
+    where: DDPRUN_SNAPSHOTS, which is PATH:PLACE. round_: a number that no other round of the job has."""
+
+    def __init__(self, where, rank, world_size, round_, say):
+        path, _, place = where.rpartition(":")
+        if not place.isdigit():
+            raise ValueError("it names no place for this worker, so the agent is of another version: install both from one release")
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._place, self._workers = int(place), os.fstat(self._file).st_size // (2 * _APART)
+        if self._place >= self._workers:
+            raise ValueError("it has %d places, and this worker's is %d" % (self._workers, self._place))
+        self._own = self._of(self._place)
+        self._rank, self._world_size, self._round = rank, world_size, round_
         self._say = say
         self._off = False
         self._first = True
         self._restored = None  # the step that restore() gave back
         self._like = None
 
-    def _of(self, local_rank):
-        return [_Generation(self._file, local_rank, number) for number in (0, 1)]
+    def _of(self, place):
+        return [_Generation(self._file, place, number) for number in (0, 1)]
 
     # ---- snapshot() ----
 
@@ -373,9 +397,10 @@ class Snapshots:
             return False
         try:
             return self._take(state, step, replicated)
-        except (OSError, MemoryError, pickle.PicklingError, AttributeError, TypeError, RuntimeError, RecursionError, ValueError) as reason:
+        except Exception as reason:  # of any class whose __reduce__ the state asks for
             self._off = True
-            self._say("snapshot() could not copy the state: %s: %s; the job goes on without snapshots" % (type(reason).__name__, reason))
+            self._say("snapshot() could not copy the state: %s: %s; the job goes on without snapshots of this rank"
+                      % (type(reason).__name__, reason))
             return False
 
     def _take(self, state, step, replicated):
@@ -394,7 +419,8 @@ class Snapshots:
             self._forget_what_is_not_ours()
         headers, oldest, newest = self._next_place()
         step = self._next_step(headers) if step is None else step
-        header = {"sequence": newest + 1, "step": step, "rank": self._rank, "world": self._world_size, "replicated": replicated}
+        header = {"sequence": newest + 1, "step": step, "round": self._round, "rank": self._rank, "world": self._world_size,
+                  "replicated": replicated}
         self._own[oldest].write(header, table, pickler.buffers, structure)
         if self._first:
             self._first = False
@@ -409,20 +435,31 @@ class Snapshots:
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
-        """Where the script tells no step: the number of the snapshot."""
-        return max((one["step"] for one in headers if one), default=0) + 1
+        """Where the script tells no step: the number of the snapshot. It counts on from what was restored on all ranks alike, also on
+        one that has lost its own."""
+        return max([self._restored or 0] + [one["step"] for one in headers if one]) + 1
 
     def _fits(self, size):
         """Whether both generations find room, of all workers of this node."""
-        needed = self._workers * sum(max(0, size - one.allocated()) for one in self._own)
-        if needed == 0:
+        own = sum(max(0, size - one.allocated()) for one in self._own)
+        if own == 0:
             return True
-        left = room()
-        if needed <= left:
+
+        def needed():
+            # What the file has includes memory that a worker has taken and not yet written; allocated() does not.
+            return max(own, 2 * self._workers * size - 512 * os.fstat(self._file).st_blocks)
+
+        lacks = needed()
+        while lacks > (left := room()):
+            before, lacks = lacks, needed()
+            if lacks == before:
+                break
+            # Another worker has taken its memory in between: it counts neither as left nor as needed any more.
+        else:
             return True
         self._off = True
-        self._say("no snapshots: 2 x %s for each of %d workers do not fit into the %s of memory that are left; the job goes on without"
-                  % (_in_words(size), self._workers, _in_words(max(0, left))))
+        self._say("no snapshots of this rank: 2 x %s for each of %d workers take %s more, and %s of memory are left; the job goes on without them"
+                  % (_in_words(size), self._workers, _in_words(lacks), _in_words(max(0, left))))
         return False
 
     def _forget_what_is_not_ours(self):
@@ -440,38 +477,46 @@ class Snapshots:
         self._like = like
         decision = agree(self._offer())
         if decision.get("step") is None:
-            if decision.get("why") and self._rank == 0:
-                self._say(decision["why"], with_rank=False)
             return None
-        step = decision["step"]
-        own = [(one, header) for one, header in self._valid(self._own) if header["step"] == step and header["rank"] == self._rank]
-        chosen = own or self._of_all_ranks(step)
-        one, header = chosen[0]
+        name = decision["step"], decision["round"]
+        own = self._copy_of(self._own, name, lambda header: header["rank"] == self._rank)
+        one, header = own or self._of_all_ranks(name)
         state, random_state = one.read(header)
         if own:
             _set_random_state(random_state)
         else:
-            self._say("the state of step %d is another rank's copy; the random state is not restored" % step)
-        self._restored = step
+            self._say("the state of step %d is another rank's copy; the random state is not restored" % header["step"])
+        self._restored = header["step"]
         return state
 
-    def _of_all_ranks(self, step):
-        """Copies on this node that may serve any rank."""
-        return [(one, header) for one, header in self._valid(self._own + self._others()) if header["step"] == step and header["replicated"]]
+    def _copy_of(self, generations, name, serves):
+        """The first copy of that name that is whole, with its header, or None. No other is read."""
+        for one in generations:
+            header = one.header()
+            if header and _name_of(header) == name and serves(header) and one.is_whole(header):
+                return one, header
+        return None
+
+    def _of_all_ranks(self, name):
+        """A copy on this node that may serve any rank."""
+        found = self._copy_of(self._own + self._others(), name, lambda header: header["replicated"])
+        if found is None:
+            raise ValueError("the snapshot of step %d is not there any more" % name[0])
+        return found
 
     # ---- from one node to another (_lending) ----
 
-    def copy_to_lend(self, step):
+    def copy_to_lend(self, name):
         """(header, everything else) of a copy on this node. It stays as it is while all ranks are in restore()."""
-        one, header = self._of_all_ranks(step)[0]
+        one, header = self._of_all_ranks(name)
         return one.lent(header)
 
-    def borrow(self, step, rank, host, connect):
+    def borrow(self, name, rank, host, connect):
         """Takes the place of this rank's older generation. connect() is the connection to who has it. Raises OSError or ValueError."""
         began = time.monotonic()
         with contextlib.closing(connect()) as lender:
             header = _header_in(lender.header(_HEADER.size))
-            if header is None or header["step"] != step or not header["replicated"] or _size_of(header) > _APART:
+            if header is None or _name_of(header) != name or not header["replicated"] or _size_of(header) > _APART:
                 raise ValueError("what it sent is no snapshot of that step")
             _, oldest, newest = self._next_place()
             one, size = self._own[oldest], _size_of(header)
@@ -484,32 +529,40 @@ class Snapshots:
         if refusal:
             one.clear()
             raise ValueError(refusal)
-        self._say("the snapshot of step %d came from rank %d at %s: %s in %.1f s" % (step, rank, host, _in_words(size), time.monotonic() - began))
+        self._say("the snapshot of step %d came from rank %d at %s: %s in %.1f s" % (name[0], rank, host, _in_words(size), time.monotonic() - began))
 
     def _others(self):
-        return [one for local in range(self._workers) if local != self._local_rank for one in self._of(local)]
-
-    def _valid(self, generations):
-        found = []
-        for one in generations:
-            header = one.header()
-            if header and one.is_whole(header):
-                found.append((one, header))
-        return found
+        return [one for place in range(self._workers) if place != self._place for one in self._of(place)]
 
     def _offer(self):
-        """What this rank could go on from: own steps, and those that any worker of its node has."""
-        own, node, why = [], [], ""
-        for generations, steps in ((self._own, own), (self._own + self._others(), node)):
-            for one, header in self._valid(generations):
-                if steps is own and header["rank"] != self._rank or steps is node and not header["replicated"]:
-                    continue
-                refusal = self._refusal(one, header)
-                if refusal:
-                    why = why or refusal
-                else:
-                    steps.append(header["step"])
-        return {"own": sorted(own), "node": sorted(node), "why": why, "able": True}
+        """What this rank could go on from, by name. It reads and vouches for what lies in its own place, and rank 0 puts together what the
+        ranks of a node have. Of copies in other places it only says whether it would refuse them."""
+        offer = {"own": [], "replicated": [], "refused": [], "why": "", "able": True}
+        looked_at = set()
+
+        def accepts(one, header):
+            looked_at.add(_name_of(header))
+            refusal = self._refusal(one, header)
+            offer["why"] = offer["why"] or refusal
+            if refusal and header["replicated"]:
+                offer["refused"].append(_name_of(header))
+            return not refusal
+
+        for one in self._own:
+            header = one.header()
+            mine = header is not None and header["rank"] == self._rank
+            if header and (mine or header["replicated"]) and one.is_whole(header) and accepts(one, header):
+                if mine:
+                    offer["own"].append(_name_of(header))
+                if header["replicated"]:
+                    offer["replicated"].append(_name_of(header))
+        for one in self._others():
+            header = one.header()
+            if header and header["replicated"] and _name_of(header) not in looked_at:
+                if self._refusal(one, header) and not one.is_whole(header):
+                    continue  # it is damaged and serves nobody; another copy of that name may
+                accepts(one, header)
+        return offer
 
     def _refusal(self, one, header):
         """Why this rank cannot go on from it; "": it can."""
@@ -523,45 +576,64 @@ class Snapshots:
         return "the snapshot of step %d has another shape: %s; it is not restored" % (step, difference) if difference else ""
 
 
-NOTHING = {"own": [], "node": [], "why": "", "able": False}  # the offer of a rank without memory for snapshots
+NOTHING = {"own": [], "replicated": [], "refused": [], "why": "", "able": False}  # the offer of a rank without memory for snapshots
 
 
 def decide(offers):
-    """The step from which all ranks go on: the newest of which each has its own copy, else the newest that each finds on its node, else
-    one that nodes without a copy borrow. Pure; rank 0 calls it with all ranks' offers. "at" is a rank's node."""
-    for kind in ("own", "node"):
-        common = set(offers[0][kind]).intersection(*(offer[kind] for offer in offers[1:]))
+    """The copy from which all ranks go on: the newest of which each has its own, else the newest that each finds on its node, else one that
+    nodes without a copy borrow. Pure; rank 0 calls it with all ranks' offers. "at" is a rank's node."""
+    on_node = _on_nodes(offers)
+    for common in (set.intersection(*(_names(offer["own"]) for offer in offers)), set.intersection(*on_node.values())):
         if common:
-            return {"step": max(common)}
+            return _decided(max(common))
     why = next((offer["why"] for offer in offers if offer["why"]), "")
-    without = [rank for rank, offer in enumerate(offers) if not offer["own"] and not offer["node"]]
-    if not why and len(without) < len(offers):
-        borrowed = _borrowed(offers)
+    if not why and any(offer["own"] or offer["replicated"] for offer in offers):
+        unable = [rank for rank, offer in enumerate(offers) if not offer["able"]]
+        without = [rank for rank, offer in enumerate(offers) if not offer["own"] and not on_node[offer["at"]]]
+        borrowed = _borrowed(offers, on_node)
         if borrowed:
             return borrowed
-        why = ("rank %d has no snapshot, so that none is restored" % without[0]) if without else "no two ranks have a snapshot of one step: none is restored"
+        if unable:
+            why = "rank %d has no memory for snapshots, so that none is restored" % unable[0]
+        elif without:
+            why = "rank %d has no snapshot, so that none is restored" % without[0]
+        else:
+            why = "no two ranks have a snapshot of one step: none is restored"
     return {"step": None, "why": why}
 
 
-def _borrowed(offers):
-    """Which ranks lend a step, one for each node that has it, and which borrow it, one for each that lacks it. None: it cannot be."""
-    if not all("at" in offer for offer in offers):
-        return None
-    ranks, has = {}, {}
+def _names(pairs):
+    return {(step, round_) for step, round_ in pairs}
+
+
+def _decided(name, **more):
+    return {"step": name[0], "round": name[1], **more}
+
+
+def _on_nodes(offers):
+    """By node: the names of copies that may serve all of its ranks. A rank without memory could read none of them, and what one rank refuses
+    serves nobody."""
+    found = {offer["at"]: set() for offer in offers}
+    if all(offer["able"] for offer in offers):
+        for offer in offers:
+            found[offer["at"]] |= _names(offer["replicated"])
+    refused = set().union(*(_names(offer["refused"]) for offer in offers))
+    return {at: names - refused for at, names in found.items()}
+
+
+def _borrowed(offers, on_node):
+    """Which ranks lend a copy, one for each node that has it, and which borrow it, one for each that lacks it. None: it cannot be."""
+    first = {}
     for rank, offer in enumerate(offers):
-        at = offer["at"]
-        ranks.setdefault(at, []).append(rank)
-        has[at] = has.get(at, set(offer["node"])).intersection(offer["node"])
-    newest = max((step for steps in has.values() for step in steps), default=None)
+        first.setdefault(offer["at"], rank)
+    newest = max((name for names in on_node.values() for name in names), default=None)
     if newest is None:
         return None
     # A node that was one step behind has the one before the newest. One that was away for long has neither.
-    steps = set().union(*(steps for steps in has.values() if newest in steps))
-    step = max(steps, key=lambda step: (sum(step in steps for steps in has.values()), step))
-    borrow = [ranks[at][0] for at in ranks if step not in has[at]]
-    if not all(offers[rank].get("able") for rank in borrow):
-        return None
-    return {"step": step, "lend": [ranks[at][0] for at in ranks if step in has[at]], "borrow": borrow}
+    names = set().union(*(names for names in on_node.values() if newest in names))
+    name = max(names, key=lambda name: (sum(name in there for there in on_node.values()), name))
+    return _decided(name, lend=[rank for at, rank in first.items() if name in on_node[at]],
+                    borrow=[rank for at, rank in first.items() if name not in on_node[at]])
 
 
 def _in_words(size):

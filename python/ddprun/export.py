@@ -82,6 +82,7 @@ class Subject:
                 raise Refused(f"its batch has no tensor with a first dimension under '{name}'")
             if tensor.dtype not in tensor_file.DTYPES:
                 raise Refused(f"'{name}' of its batch is {tensor.dtype}, which data files cannot hold")
+        self.batch = {name: tensor.contiguous() for name, tensor in self.batch.items()}  # as files hold them
         sizes = {name: len(tensor) for name, tensor in self.batch.items()}
         if len(set(sizes.values())) != 1 or min(sizes.values()) < 2:
             raise Refused(f"the first dimension of each tensor of its batch must be the same number of samples, 2 or more; found {sizes}")
@@ -95,8 +96,15 @@ class Subject:
         for name, tensor in self.model.named_parameters():
             if tensor.requires_grad and tensor.dtype != torch.float32:
                 raise Refused(f"'{name}' is trained as {tensor.dtype}; ddptrain trains float32 weights")
+            if not tensor.is_contiguous():
+                raise Refused(f"'{name}' is not stored row by row, as a checkpoint holds it; "
+                              "export it after model.to(memory_format=torch.contiguous_format), or make it contiguous")
+            if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+                raise Refused(f"a hook is registered on the gradient of '{name}', and would be left out")
         if not any(tensor.requires_grad for tensor in self.model.parameters()):
             raise Refused("none of its parameters require gradients")
+        trained = {name for name, tensor in self.model.named_parameters() if tensor.requires_grad}
+        require_own_memory([*self.model.named_parameters(), *self.model.named_buffers()], trained)
         for name in self.figures:
             if name == "loss" or name in RESERVED or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
                 raise Refused(f"a figure cannot be called '{name}'")
@@ -114,6 +122,16 @@ class Subject:
         if missing or not self.by_place + self.by_name:
             raise Refused(f"its forward() takes {', '.join(needed) or 'no named argument'}, but its batch has "
                           f"{', '.join(self.batch)}; name them alike, or say in 'inputs' which tensors it gets")
+
+
+def require_own_memory(tensors: list[tuple[str, torch.Tensor]], changing: set[str]) -> None:
+    """One tensor under several names stays one. Two tensors in one memory would become two."""
+    first = {}
+    for name, tensor in tensors:
+        other, same_one = first.setdefault(tensor.untyped_storage().data_ptr(), (name, tensor))
+        if tensor.numel() > 0 and tensor is not same_one and not changing.isdisjoint({name, other}):
+            raise Refused(f"'{name}' and '{other}' are two tensors in one memory, and one of them changes; "
+                          "use one parameter or buffer in both places")
 
 
 def first_lines(error: Exception) -> str:
@@ -151,6 +169,7 @@ class Written:
             changed |= changed_buffers(programs[training])
         lasting = model.state_dict(keep_vars=True)
         self.buffers, self.constants = {}, {}
+        require_own_memory(list(model.named_buffers()), {name.removeprefix("model.") for name in changed})
         for name, tensor in model.named_buffers():
             kept = self.buffers if name in lasting or f"model.{name}" in changed else self.constants
             kept[name] = tensor
@@ -254,6 +273,28 @@ def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
     return list(results), after
 
 
+def require_settled(subject: Subject) -> None:
+    """A number that moves with each forward pass, a counter for one, is a constant in the graph. What a first pass makes and keeps is none."""
+    alike = copy.copy(subject)
+    alike.model = copy.deepcopy(subject.model)
+    step = Step(alike, figures=False).train(True)
+    seen = []
+    for _ in range(2):
+        step(*(tensor.clone() for tensor in subject.batch.values()))
+        seen.append({(module, name): value for module, part in alike.model.named_modules() for name, value in vars(part).items() if plain(value)})
+    for place, value in seen[1].items():
+        if seen[0].get(place, value) != value:
+            module, name = place
+            raise Refused(f"its forward pass changes '{module + '.' if module else ''}{name}' from {seen[0][place]!r} to {value!r}, which the graph "
+                          "keeps as it is; make it a registered buffer")
+
+
+def plain(value) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(plain, value))
+    return isinstance(value, (bool, int, float, str))
+
+
 def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
     """What else is trained, a loss with weights of its own for one, would be a constant in the graph."""
     own = {id(tensor) for tensor in model.parameters()}
@@ -293,37 +334,36 @@ def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dic
     return results, after
 
 
-def compare(written: Written, batch: dict, size: int) -> None:
+def compare(written: Written, size: int, training: bool) -> None:
     """Throws Refused when the graph does something else than the model."""
-    for training in (True, False):
-        where = f"with {size} samples in {'training' if training else 'evaluation'} mode"
-        theirs, state = eager(written.subject, batch, training)
-        try:
-            ours, own_state = from_graph(written, batch, training)
-        except Refused:
-            raise
-        except Exception as error:
-            raise Refused(f"its graph does not run {where}, but the model does: {first_lines(error)}") from error
-        for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
-            if not same(a, b):
-                raise Refused(f"its graph has the {name} {b.item()!r} {where}, the model {a.item()!r}")
-        for (kind, name), tensor in own_state.items():
-            if not same(tensor, state[kind, name]):
-                raise Refused(f"the {kind} of '{name}' differs between its graph and the model {where}"
-                              if kind == "gradient" else f"the buffer '{name}' differs after its graph and after the model {where}")
+    batch, where = cut(written.subject.batch, size), f"with {size} samples in {'training' if training else 'evaluation'} mode"
+    theirs, state = eager(written.subject, batch, training)
+    try:
+        ours, own_state = from_graph(written, batch, training)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"its graph does not run {where}, but the model does: {first_lines(error)}") from error
+    for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
+        if not same(a, b):
+            raise Refused(f"its graph has the {name} {b.item()!r} {where}, the model {a.item()!r}")
+    for (kind, name), tensor in own_state.items():
+        if not same(tensor, state[kind, name]):
+            raise Refused(f"the {kind} of '{name}' differs between its graph and the model {where}"
+                          if kind == "gradient" else f"the buffer '{name}' differs after its graph and after the model {where}")
 
 
-def sizes_of(subject: Subject) -> list[int]:
+def sizes_of(subject: Subject, training: bool) -> list[int]:
     """Of batches to compare: the example's, and smaller ones that the model takes: a last batch has any size."""
     whole = len(next(iter(subject.batch.values())))
     found = [whole]
     for size in sorted({whole - 1, whole // 2, 1} - {0, whole}, reverse=True):
         try:
-            eager(subject, cut(subject.batch, size), True)
+            eager(subject, cut(subject.batch, size), training)
         except Refused:
             raise
         except Exception:
-            continue  # batch norm wants more than one value
+            continue  # batch norm in training wants more than one value
         found.append(size)
     return found
 
@@ -463,13 +503,15 @@ def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> lis
             subject.batch = cut(subject.batch, batch)
         eager(subject, subject.batch, True)  # its own errors come from itself
         written = Written(subject)
-        sizes = sizes_of(subject)
-        for size in sizes:
-            compare(written, cut(subject.batch, size), size)
+        sizes = {training: sizes_of(subject, training) for training in (True, False)}
+        for training, several in sizes.items():
+            for size in several:
+                compare(written, size, training)
+        require_settled(subject)
         if warning := warning_of(subject):
             print(f"ddprun.export: note: {warning}", file=sys.stderr)
         write(written, pathlib.Path(to))
-        return sizes
+        return sizes[True]
     finally:
         torch.set_num_threads(threads)
 

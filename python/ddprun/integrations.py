@@ -49,8 +49,8 @@ def lightning(folder=None):
     class OfDdprun(Callback):
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            total = trainer.estimated_stepping_batches
-            ddprun.step(trainer.global_step, loss=loss, total=int(total) if total != float("inf") else None, epoch=trainer.current_epoch,
+            total = trainer.estimated_stepping_batches  # infinite, or -1 where nobody knows: data without a length
+            ddprun.step(trainer.global_step, loss=loss, total=int(total) if 0 < total < float("inf") else None, epoch=trainer.current_epoch,
                         epochs=max(0, trainer.max_epochs or 0))
             if ddprun.should_save():
                 path = os.path.join(folder or trainer.default_root_dir, "ddprun.ckpt")

@@ -46,6 +46,6 @@ def read(file: pathlib.Path) -> dict[str, torch.Tensor]:
             continue
         first, last = entry["data_offsets"]
         data = bytearray(content[begin + first:begin + last])
-        flat = torch.frombuffer(data, dtype=types[entry["dtype"]]) if data else torch.empty(0, dtype=types[entry["dtype"]])
+        flat = torch.frombuffer(data, dtype=types[entry["dtype"]]) if data else torch.empty(0, dtype=types[entry["dtype"]], device="cpu")
         tensors[name] = flat.reshape(entry["shape"])
     return tensors

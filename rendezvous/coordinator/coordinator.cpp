@@ -237,9 +237,9 @@ bool Coordinator::note_lost(const NodeId& id, const std::string& news) {
 void Coordinator::drop_silent() {
   const nanoseconds patience = part_of(settings_.lease, settings_.rules.give_up);
   std::vector<NodeId> silent;
-  for (const NodeId& id : peers_.by_age()) {
-    if (peers_.at(id).heard + patience > now_.steady) break;
-    silent.push_back(id);
+  for (const Peer* peer : peers_.by_age()) {
+    if (peer->heard + patience > now_.steady) break;
+    silent.push_back(peer->hello.node);
   }
   if (!silent.empty()) close_and_lose(silent, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
 }
@@ -248,8 +248,8 @@ void Coordinator::drop_silent() {
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
   if (!news.empty()) {
-    for (const NodeId& id : peers_.by_age()) {
-      if (peers_.at(id).here() && id != settings_.self) outbox_.send(peers_.at(id), Waiting{news});
+    for (const Peer* peer : peers_.by_age()) {
+      if (peer->here() && peer->hello.node != settings_.self) outbox_.send(*peer, Waiting{news});
     }
     outbox_.say(NodeNotice::Kind::kWaiting, std::move(news));
   }
@@ -307,8 +307,8 @@ bool Coordinator::hand_over_if_due() {
   if (successor) {
     why = "this node leaves: " + name_of(peers_.at(successor->node).hello) + " is to lead";
     const HandOver message{.node = settings_.self, .to = *successor, .state = handing_over_.state(term_, membership_, peers_)};
-    for (const NodeId& id : peers_.by_age()) {
-      if (peers_.at(id).here()) outbox_.send(peers_.at(id), message);
+    for (const Peer* peer : peers_.by_age()) {
+      if (peer->here()) outbox_.send(*peer, message);
     }
   }
   step_down({.why = why, .term = 0, .leader = {}});
@@ -691,8 +691,8 @@ void Coordinator::finish(int exit_code, const std::string& why) {
   phase_ = Phase::kConcluding;
   if (!membership_.current().exists() || !settings_.rules.ends_are_known_first) return say_over();
   concluding_.begin(membership_.current(), membership_.previous(), peers_);
-  for (const NodeId& id : peers_.by_age()) {
-    if (peers_.at(id).here()) conclude(peers_.at(id));
+  for (Peer* peer : peers_.by_age()) {
+    if (peer->here()) conclude(*peer);
   }
   check_concluded();
 }
@@ -716,7 +716,7 @@ void Coordinator::say_over() {
   phase_ = Phase::kOver;
   over_at_ = now_.steady;
   linger_ends_ = now_.steady + settings_.lease;
-  for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
+  for (const Peer* peer : peers_.by_age()) outbox_.send(*peer, over_);
 }
 
 // ---- time ----

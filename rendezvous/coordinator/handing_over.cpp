@@ -24,10 +24,10 @@ bool HandingOver::may_happen(const Membership& membership, const Peers& peers, T
 
 std::optional<Successor> HandingOver::successor(const Peers& peers) const {
   const Peer* first = nullptr;
-  for (const NodeId& id : peers.by_age()) {
-    const Peer& peer = peers.at(id);
-    if (id == self_ || !peer.here() || peer.rank < 0 || peer.straggles || peer.hello.listens.port == 0) continue;
-    if (first == nullptr || peer.rank < first->rank) first = &peer;
+  for (const Peer* peer : peers.by_age()) {
+    const bool able = peer->here() && peer->rank >= 0 && !peer->straggles && peer->hello.listens.port != 0;
+    if (peer->hello.node == self_ || !able) continue;
+    if (first == nullptr || peer->rank < first->rank) first = peer;
   }
   if (first == nullptr) return std::nullopt;
   return Successor{.group_rank = first->rank, .node = first->hello.node, .address = first->hello.listens};

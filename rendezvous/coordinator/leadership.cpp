@@ -9,10 +9,10 @@ namespace ddprun::rendezvous {
 
 // A node that asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until
 // its next ping.
-void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers,
-                        Now now, Outbox& outbox) {
+void Leadership::answer(Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
+                        Outbox& outbox) {
   send_pong(peer, stamp, founded, membership, peers, now, outbox);
-  if (!membership.committed()) told_uncommitted_.insert_or_assign(peer.hello.node, stamp);
+  if (!membership.committed()) note_uncommitted(peer, stamp);
   if (!founded || grant(membership, peers, now.steady) <= part_of(lease_, rules_.start_with)) {
     short_answers_.insert_or_assign(peer.hello.node, stamp);
     return;
@@ -24,19 +24,23 @@ void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, cons
   }
 }
 
-void Leadership::answer_later(const Peer& peer, std::int64_t stamp, const Membership& membership) {
+void Leadership::answer_later(Peer& peer, std::int64_t stamp, const Membership& membership) {
   short_answers_.insert_or_assign(peer.hello.node, stamp);
-  if (!membership.committed()) told_uncommitted_.insert_or_assign(peer.hello.node, stamp);
+  if (!membership.committed()) note_uncommitted(peer, stamp);
+}
+
+void Leadership::note_uncommitted(Peer& peer, std::int64_t stamp) const {
+  peer.unconfirmed_ping = stamp;
+  peer.unconfirmed_release = releases_;
 }
 
 void Leadership::committed(const std::vector<Successor>& successors, bool founded, const Membership& membership,
                            const Peers& peers, Now now, Outbox& outbox) {
-  const auto told = std::exchange(told_uncommitted_, {});
+  const std::uint64_t release = releases_++;
   for (const Successor& successor : successors) {
-    const auto asked = told.find(successor.node);
     const Peer* peer = peers.find(successor.node);
-    if (asked != told.end() && peer != nullptr && peer->here()) {
-      send_pong(*peer, asked->second, founded, membership, peers, now, outbox);
+    if (peer != nullptr && peer->here() && peer->unconfirmed_release == release) {
+      send_pong(*peer, peer->unconfirmed_ping, founded, membership, peers, now, outbox);
     }
   }
 }
@@ -109,7 +113,7 @@ std::optional<Time> Leadership::alone_at(const Membership& membership, const Pee
 
 void Leadership::round_released(Time now) {
   previous_released_at_ = std::exchange(released_at_, now);
-  told_uncommitted_.clear();
+  ++releases_;
   count_again();
 }
 

@@ -39,10 +39,10 @@ class Leadership {
   // Answers a ping with that stamp: how long the node's workers may run. When that is enough for workers to start, it also
   // answers again those nodes that got too little before. `founded` false: nothing is granted, since too few nodes have
   // installed the first round (founding.hpp).
-  void answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
+  void answer(Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
               Outbox& outbox);
   // The answer comes with the next call of answer() that grants enough, or with the news that the round is committed.
-  void answer_later(const Peer& peer, std::int64_t stamp, const Membership& membership);
+  void answer_later(Peer& peer, std::int64_t stamp, const Membership& membership);
   // The round is committed now. Its successors hear of it at once, in one more answer to a ping whose first answer could not
   // say so. Their next ping may be too late: if the coordinator were lost before it, the round before might still count as
   // well. When a round has grown from two nodes to three, the two nodes that are left are no majority of that round. One
@@ -68,6 +68,7 @@ class Leadership {
 
  private:
   std::optional<Time> alone_at(const Config& round, bool current, const Peers& peers) const;
+  void note_uncommitted(Peer& peer, std::int64_t stamp) const;
   nanoseconds grant(const Membership& membership, const Peers& peers, Time now) const;
   void send_pong(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
                  Outbox& outbox) const;
@@ -84,8 +85,8 @@ class Leadership {
   mutable std::optional<Time> counted_at_;  // when end_ was computed
   mutable std::int64_t counted_ = 0;
   using Stamps = std::unordered_map<NodeId, std::int64_t, HashNodeId>;
-  Stamps short_answers_;     // the newest pings whose answer was too short to start workers
-  Stamps told_uncommitted_;  // the newest pings whose answer did not name the current round as committed
+  Stamps short_answers_;        // the newest pings whose answer was too short to start workers
+  std::uint64_t releases_ = 1;  // counts the rounds that were released, and each that is committed
 };
 
 }  // namespace ddprun::rendezvous

@@ -16,8 +16,8 @@ inline void ask_nodes(const Peer& asker, const JobQuestion& question, const Peer
     if (one != nullptr && one->here()) return outbox.send(*one, asked);
     return outbox.send(asker, JobAnswer{question.number, static_cast<std::int32_t>(peers.connected()), question.to, {}});
   }
-  for (const NodeId& id : peers.by_age()) {
-    if (const Peer& peer = peers.at(id); peer.here()) outbox.send(peer, asked);
+  for (const Peer* peer : peers.by_age()) {
+    if (peer->here()) outbox.send(*peer, asked);
   }
 }
 

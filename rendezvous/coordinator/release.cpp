@@ -133,9 +133,8 @@ void send_release(const PlacedNodes& placed, const Release& common, const Config
     own.role_world_size = placed.placement.role_sizes.at(peer.hello.role);
     outbox.send(peer, std::move(own));
   }
-  for (const NodeId& id : peers.by_age()) {
-    const Peer& peer = peers.at(id);
-    if (peer.rank < 0 && peer.here()) outbox.send(peer, release_for(peer, common, previous));
+  for (const Peer* peer : peers.by_age()) {
+    if (peer->rank < 0 && peer->here()) outbox.send(*peer, release_for(*peer, common, previous));
   }
 }
 

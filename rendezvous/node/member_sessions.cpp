@@ -1,6 +1,8 @@
 // Implementation of member_sessions.hpp.
 #include "rendezvous/node/member_sessions.hpp"
 
+#include <algorithm>
+
 #include "rendezvous/node/leader_session.hpp"
 
 namespace ddprun::rendezvous {
@@ -10,11 +12,8 @@ MemberSessions::Session* MemberSessions::find(LinkId link) {
   return found == sessions_.end() || !found->second.begun ? nullptr : &found->second;
 }
 
-void MemberSessions::heard_hello(LinkId link, const Hello& hello) {
-  Session& session = sessions_[link];
-  if (session.begun) return;
-  session.id = {.node = hello.node, .incarnation = hello.incarnation, .attempt = hello.attempt};
-  session.carrier = link;
+void MemberSessions::accept(LinkId link) {
+  sessions_[link].carrier = link;
 }
 
 void MemberSessions::begin(LinkId link) {
@@ -34,12 +33,12 @@ void MemberSessions::end(LinkId link) {
   sessions_.erase(found);
 }
 
-void MemberSessions::end_all() {
-  sessions_.clear();
-  by_id_.clear();
-  by_connection_.clear();
-  due_.clear();
-  away_count_ = 0;
+std::vector<LinkId> MemberSessions::links() const {
+  std::vector<LinkId> links;
+  links.reserve(sessions_.size());
+  for (const auto& [link, session] : sessions_) links.push_back(link);
+  std::sort(links.begin(), links.end());
+  return links;
 }
 
 LinkId MemberSessions::link_behind(LinkId connection) const {
@@ -52,21 +51,26 @@ LinkId MemberSessions::carrier_of(LinkId link) const {
   return found == sessions_.end() ? link : found->second.carrier;
 }
 
-bool MemberSessions::say(LinkId link, FromCoordinator& message) {
-  Session* const session = find(link);
-  if (session == nullptr) return true;
-  session->end.say(message);
-  return !session->away_until;
+std::optional<LinkId> MemberSessions::say(LinkId link, FromCoordinator& message) {
+  const auto found = sessions_.find(link);
+  if (found == sessions_.end()) return link;
+  Session& session = found->second;
+  if (session.begun) session.end.say(message);
+  return session.away_until ? std::nullopt : std::optional(session.carrier);
 }
 
-bool MemberSessions::hear(LinkId link, const FromMember& message) {
-  Session* const session = find(link);
-  return session == nullptr || session->end.hear(message);
-}
-
-std::optional<Received> MemberSessions::confirmation(LinkId link) {
-  Session* const session = find(link);
-  return session == nullptr || session->away_until ? std::nullopt : session->end.confirmation();
+MemberSessions::Heard MemberSessions::hear(LinkId link, const FromMember& message) {
+  const auto found = sessions_.find(link);
+  if (found == sessions_.end()) return {};
+  Session& session = found->second;
+  if (!session.begun) {
+    if (const auto* hello = std::get_if<Hello>(&message)) {
+      session.id = {.node = hello->node, .incarnation = hello->incarnation, .attempt = hello->attempt};
+    }
+    return {.is_for_coordinator = true};
+  }
+  if (!session.end.hear(message)) return {};
+  return {.is_for_coordinator = true, .confirmation = session.away_until ? std::nullopt : session.end.confirmation()};
 }
 
 bool MemberSessions::lost(LinkId link, Time now) {
@@ -90,6 +94,7 @@ void MemberSessions::back(Session& session) {
 }
 
 std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, const Resume& message) {
+  if (find(connection) != nullptr) return std::nullopt;  // it carries a session of its own
   const auto known = by_id_.find({.node = message.node, .incarnation = message.incarnation, .attempt = message.attempt});
   if (known == by_id_.end()) return std::nullopt;
   const LinkId link = known->second;
@@ -99,6 +104,7 @@ std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, 
   if (rules_.missing_is_resent) result.missing = session.end.missing();
   back(session);
   by_connection_.erase(session.carrier);
+  sessions_.erase(connection);
   session.carrier = connection;
   by_connection_.emplace(connection, link);
   return result;

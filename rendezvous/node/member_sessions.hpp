@@ -22,11 +22,13 @@ class MemberSessions {
  public:
   MemberSessions(const Rules& rules, nanoseconds lease) : rules_(rules), lease_(lease) {}
 
-  // A Hello over that link may open a session, and a Welcome over it does.
-  void heard_hello(LinkId link, const Hello& hello);
+  // A link was accepted. A Hello over it may open a session, and a Welcome over it does.
+  void accept(LinkId link);
   void begin(LinkId link);
   void end(LinkId link);
-  void end_all();
+  bool knows(LinkId link) const { return sessions_.contains(link); }
+  // In the order in which they were accepted.
+  std::vector<LinkId> links() const;
 
   // ---- which connection ----
   // The link that the state machine knows for a connection, and the connection that carries a link. Without a session both are
@@ -36,11 +38,13 @@ class MemberSessions {
   std::int64_t away() const { return away_count_; }
 
   // ---- what is said and heard ----
-  // True: the message can be sent now.
-  bool say(LinkId link, FromCoordinator& message);
-  // False: the message is not for the coordinator.
-  bool hear(LinkId link, const FromMember& message);
-  std::optional<Received> confirmation(LinkId link);
+  // The connection over which the message can be sent now, if there is one.
+  std::optional<LinkId> say(LinkId link, FromCoordinator& message);
+  struct Heard {
+    bool is_for_coordinator = false;
+    std::optional<Received> confirmation{};  // to be sent now
+  };
+  Heard hear(LinkId link, const FromMember& message);
 
   // ---- a reset ----
   // The link's connection was lost. False: the session can't be resumed.
@@ -51,7 +55,8 @@ class MemberSessions {
     Resumed answer{};
     std::vector<FromCoordinator> missing{};
   };
-  // Nothing: no such session is left.
+  // That connection was accepted as a link of its own, which it is no more. Nothing: no such session is left, or the connection
+  // carries one already.
   std::optional<Return> resume(LinkId connection, const Resume& message);
   // A link to which no connection came back in time. Each is returned once.
   std::optional<LinkId> take_over(Time now);

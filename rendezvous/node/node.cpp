@@ -108,7 +108,7 @@ void Node::handle(const node_event::LinkOpened& event) {
     inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
   }
-  accepted_.insert(event.link);
+  sessions_.accept(event.link);
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{event.link}});
 }
 
@@ -127,14 +127,12 @@ void Node::handle(const node_event::LinkClosed& event) {
 void Node::handle(const node_event::FromDialler& event) {
   if (const auto* back = std::get_if<Resume>(&event.message)) return resume(event.link, *back);
   const LinkId link = sessions_.link_behind(event.link);
-  if (!accepted_.contains(link)) return;
-  const auto* hello = std::get_if<Hello>(&event.message);
-  if (hello != nullptr) sessions_.heard_hello(link, *hello);
-  if (!sessions_.hear(link, event.message)) return;
-  if (const auto received = sessions_.confirmation(link)) act(node_action::ToDialler{event.link, *received});
+  const MemberSessions::Heard heard = sessions_.hear(link, event.message);
+  if (!heard.is_for_coordinator) return;
+  if (heard.confirmation) act(node_action::ToDialler{event.link, *heard.confirmation});
   if (coordinator_) {
     inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, event.message}});
-  } else if (hello != nullptr) {
+  } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
     greet(link, *hello);
   } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
     succession_.hear(link, *vote);
@@ -156,7 +154,7 @@ void Node::handle(const node_event::FromListener& event) {
 }
 
 void Node::handle(const node_event::StoreAnswered& event) {
-  if (accepted_.contains(event.link)) to_member(event.link, event.answer);
+  if (sessions_.knows(event.link)) to_member(event.link, event.answer);
 }
 
 void Node::handle(const node_event::Tick&) {
@@ -235,22 +233,20 @@ void Node::lose_leader_session() {
 
 void Node::to_member(LinkId link, FromCoordinator message) {
   if (std::holds_alternative<Welcome>(message)) sessions_.begin(link);
-  if (sessions_.say(link, message)) act(node_action::ToDialler{sessions_.carrier_of(link), std::move(message)});
+  if (const auto carrier = sessions_.say(link, message)) act(node_action::ToDialler{*carrier, std::move(message)});
 }
 
 void Node::resume(LinkId connection, const Resume& message) {
-  if (!accepted_.contains(connection)) return;
+  if (!sessions_.knows(connection)) return;
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // no stranger any more
   auto back = coordinator_ ? sessions_.resume(connection, message) : std::nullopt;
   if (!back) return drop(connection);
-  accepted_.erase(connection);
   if (back->replaced != 0) act(node_action::CloseLink{back->replaced});
   act(node_action::ToDialler{connection, back->answer});
   for (FromCoordinator& missed : back->missing) act(node_action::ToDialler{connection, std::move(missed)});
 }
 
 void Node::lose(LinkId link) {
-  accepted_.erase(link);
   succession_.remove(link);
   sessions_.end(link);
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{link}});
@@ -595,7 +591,7 @@ void Node::lead(const Authority& authority) {
   succession_.clear();
   inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
   for (const RoundId& origin : arbitration_.won()) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{origin}});
-  for (const LinkId link : accepted_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{link}});
+  for (const LinkId link : sessions_.links()) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{link}});
   inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
   run_inside();
   for (const auto& [link, elector] : electors) {
@@ -611,12 +607,11 @@ void Node::step_down(const std::string& why) {
   for (const LinkId link : std::exchange(announcements_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
   act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking, .text = why}});
-  while (!accepted_.empty()) drop(*accepted_.begin());
+  for (const LinkId link : sessions_.links()) drop(link);
   inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
 }
 
 void Node::drop(LinkId link) {
-  accepted_.erase(link);
   succession_.remove(link);
   act(node_action::CloseLink{sessions_.carrier_of(link)});
   sessions_.end(link);

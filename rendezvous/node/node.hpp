@@ -220,10 +220,9 @@ class Node {
   Succession succession_;
   Arbitration arbitration_;
   LeaderSession leader_session_;
-  MemberSessions sessions_;
-  std::uint64_t promised_;  // the term that this node had promised when it last looked
+  MemberSessions sessions_;  // of the links that others dialled, numbered as the state machines know them
+  std::uint64_t promised_;   // the term that this node had promised when it last looked
   std::optional<Coordinator> coordinator_;
-  std::set<LinkId> accepted_;       // dialled by others; numbered as the state machines know them
   std::vector<Address> places_;     // where this coordinator announces itself: known when it began to lead
   std::set<LinkId> announcements_;  // dialled by this node's coordinator
   LinkId next_announcement_link_ = 1;

@@ -15,16 +15,16 @@ Peer* Peers::find(const NodeId& id) {
 
 Peer* Peers::behind(LinkId link) {
   const auto found = links_.find(link);
-  return found == links_.end() ? nullptr : &peers_.at(found->second);
+  return found == links_.end() ? nullptr : found->second;
 }
 
 std::optional<Time> Peers::oldest_word() const {
   if (by_age_.empty()) return std::nullopt;
-  return peers_.at(by_age_.front()).heard;
+  return by_age_.front()->heard;
 }
 
 bool Peers::knows(const Address& address) const {
-  return std::any_of(by_age_.begin(), by_age_.end(), [&](const NodeId& id) { return peers_.at(id).hello.listens == address; });
+  return std::any_of(by_age_.begin(), by_age_.end(), [&](const Peer* peer) { return peer->hello.listens == address; });
 }
 
 const NodeId* Peers::holder_of(std::int32_t wanted_rank) const {
@@ -62,8 +62,8 @@ void Peers::connect(Peer& peer, LinkId link, const Hello& hello, Time now) {
   peer.ready = false;
   peer.master_port = hello.master_port;
   peer.heard = now;
-  peer.age = by_age_.insert(by_age_.end(), hello.node);
-  links_.emplace(link, hello.node);
+  peer.age = by_age_.insert(by_age_.end(), &peer);
+  links_.emplace(link, &peer);
   if (hello.wanted_group_rank >= 0) rank_holders_.try_emplace(hello.wanted_group_rank, hello.node);
 }
 
@@ -78,7 +78,7 @@ void Peers::disconnect(Peer& peer) {
   if (std::exchange(peer.ready_once_heard, false)) --unheard_;
   links_.erase(*peer.link);
   by_age_.erase(peer.age);
-  awaited_.erase(id);
+  await_no_more(peer);
   const auto holder = rank_holders_.find(peer.hello.wanted_group_rank);
   if (holder != rank_holders_.end() && holder->second == id) rank_holders_.erase(holder);
   peer.link.reset();
@@ -91,7 +91,7 @@ void Peers::forget_bystanders() {
 void Peers::keep_counting(Peer& peer) {
   by_age_.erase(peer.age);
   links_.erase(*peer.link);
-  awaited_.erase(peer.hello.node);
+  await_no_more(peer);
   if (peer.ready) --ready_;
 }
 
@@ -117,18 +117,26 @@ bool Peers::take_heard(Peer& peer) {
 void Peers::await_workers(Peer& peer, const RoundId& round, Time now) {
   if (peer.owes_ready != round || !peer.awaited_since) peer.awaited_since = now;
   peer.owes_ready = round;
-  awaited_.insert(peer.hello.node);
+  if (!std::exchange(peer.awaited, true)) ++awaited_;
+}
+
+bool Peers::await_no_more(Peer& peer) {
+  if (!std::exchange(peer.awaited, false)) return false;
+  --awaited_;
+  return true;
 }
 
 bool Peers::workers_gone(Peer& peer, const RoundId& round) {
-  if (round != peer.owes_ready || (awaited_.erase(peer.hello.node) == 0 && !peer.straggles)) return false;
+  if (round != peer.owes_ready || (!await_no_more(peer) && !peer.straggles)) return false;
   peer.owes_ready = RoundId{};
   peer.awaited_since.reset();
   return true;
 }
 
 void Peers::await_nobody() {
-  for (const NodeId& id : std::exchange(awaited_, {})) set_ready(peers_.at(id), true);
+  for (auto& [id, peer] : peers_) {
+    if (await_no_more(peer)) set_ready(peer, true);
+  }
 }
 
 }  // namespace ddprun::rendezvous

@@ -35,12 +35,15 @@ struct Peer {
   std::int32_t previous_rank = -1;      // in the round before
   bool installed = false;               // it has installed the current round
   RoundId owes_ready{};                 // the round whose workers it still has
+  bool awaited = false;                 // its workers still have to end
   std::optional<Time> awaited_since{};  // since when we wait for them; a node that was away in between keeps the earlier time
   bool straggles = false;               // its workers did not end in time, so the coordinator waits for them no more
   std::uint16_t master_port = 0;
-  std::int64_t answered = 0;  // the newest stamp of ours that it sent back
+  std::int64_t answered = 0;              // the newest stamp of ours that it sent back
+  std::int64_t unconfirmed_ping = 0;      // its newest ping whose answer did not name the current round as committed,
+  std::uint64_t unconfirmed_release = 0;  // and the release that was current then, as Leadership counts them
   Time heard{};
-  std::list<NodeId>::iterator age{};
+  std::list<Peer*>::iterator age{};
 
   bool here() const { return link.has_value() && welcome; }
 };
@@ -58,7 +61,7 @@ class Peers {
   const Peer& at(const NodeId& id) const { return peers_.at(id); }
   Peer* behind(LinkId link);
   // The nodes with a link; the one that was silent the longest comes first.
-  const std::list<NodeId>& by_age() const { return by_age_; }
+  const std::list<Peer*>& by_age() const { return by_age_; }
   std::int64_t connected() const { return std::ssize(by_age_); }
   // When the node that was silent the longest was last heard; nothing when no node has a link.
   std::optional<Time> oldest_word() const;
@@ -77,7 +80,7 @@ class Peers {
   void hear(Peer& peer, Time now);
   // The node stays in the table, without a link.
   void disconnect(Peer& peer);
-  void forget(const NodeId& id) { peers_.erase(id); }
+  void forget(const NodeId& id) { peers_.erase(id); }  // without a link, so it is not awaited either
   // Removes the nodes without a link that are not in the current round.
   void forget_bystanders();
   // For a test that breaks rule later_process_replaces: the older connection still counts.
@@ -93,21 +96,26 @@ class Peers {
   std::int64_t unheard() const { return unheard_; }
   // The node has workers of that round until it says that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
-  bool awaits(const NodeId& id) const { return awaited_.contains(id); }
+  bool awaits(const NodeId& id) const {
+    const Peer* const peer = find(id);
+    return peer != nullptr && peer->awaited;
+  }
   // False if the workers of that round were neither awaited nor late.
   bool workers_gone(Peer& peer, const RoundId& round);
-  std::size_t awaited() const { return awaited_.size(); }
+  std::size_t awaited() const { return awaited_; }
   // For a test that breaks rule wait_for_ready: nodes whose workers still run count as ready.
   void await_nobody();
 
  private:
+  bool await_no_more(Peer& peer);  // false: nobody did
+
   Table peers_;
-  std::unordered_map<LinkId, NodeId> links_;
-  std::list<NodeId> by_age_;
+  std::unordered_map<LinkId, Peer*> links_;  // a node of that table stays where it is
+  std::list<Peer*> by_age_;
   std::unordered_map<std::int32_t, NodeId> rank_holders_;  // by wanted group rank
   std::int64_t ready_ = 0;
   std::int64_t unheard_ = 0;
-  NodeIds awaited_;
+  std::size_t awaited_ = 0;
   std::uint64_t next_order_ = 0;
 };
 

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define DDPRUN_CHANNEL_MAJOR 1
-#define DDPRUN_CHANNEL_MINOR 3
+#define DDPRUN_CHANNEL_MINOR 4
 #define DDPRUN_REQUEUE 85 /* the exit code of a program that has saved and wants to be run again */
 
 typedef struct ddprun_worker ddprun_worker;

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import time
@@ -47,6 +48,14 @@ def config(dataset: pathlib.Path, **changes) -> dict:
         else:
             base[key] = value
     return base
+
+
+def shipped_config(name: str) -> dict:
+    """One of configs/, without comments, which Python can't read."""
+    text = (pathlib.Path(__file__).parents[2] / f"configs/{name}.json").read_text(encoding="utf-8")
+    config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", text, flags=re.M))
+    del config["$schema"]
+    return config
 
 
 def write_config(path: pathlib.Path, content: dict) -> pathlib.Path:

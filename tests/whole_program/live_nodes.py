@@ -65,19 +65,21 @@ class Agent:
 
 
 class NodesJob:
-    """A job whose agents all run here, with one run directory; ends with everything that it started."""
+    """A job whose agents all run here, with one run directory; ends with everything that it started. `program`: a command in place of a train.json."""
 
-    def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path, *, nodes: str, workers: int, options=(), **changes):
+    def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path | None, *, nodes: str, workers: int, options=(), program=(), **changes):
         folder.mkdir(exist_ok=True)
         self.folder, self.run_dir = folder, folder / "run"
-        self.config = jobs.config(dataset, **{"epochs": 100, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
-        config = jobs.write_config(folder / "train.json", self.config)
+        work = list(program)
+        if not program:
+            self.config = jobs.config(dataset, **{"epochs": 100, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
+            work = ["--run-dir", self.run_dir, jobs.write_config(folder / "train.json", self.config)]
         token = folder / "token"
         token.write_text(os.urandom(32).hex() + "\n")
         token.chmod(0o600)
         self.command = [ddprun, "--token-file", token, "--json", "--nnodes", nodes, "--nproc-per-node", workers,
                         "--master-addr", "127.0.0.1", "--master-port", jobs.free_port(), "--max-restarts", 100000,
-                        "--run-dir", self.run_dir, *options, config]
+                        *options, *work]
         self.changed = threading.Condition()
         self.agents: list[Agent] = []
 

@@ -47,12 +47,53 @@ def test_quickstart(ddprun_bin, tmp_path):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json", *command], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert shapes(done.stdout) == shapes(expected)
+    (tmp_path / "made-up.json").write_text(blocks("quickstart.md", "json")[1], encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "made-up.json", "max_steps=2"], cwd=tmp_path)
+    assert done.returncode == 0 and "done: test accuracy" in done.stdout, done.stderr
     summary, prometheus, _ = blocks("watching.md", "python")
     read = jobs.run([sys.executable, "-c", summary], cwd=tmp_path)
     assert shapes(read.stdout) == shapes(blocks("watching.md", "text")[0]), read.stderr
     written = jobs.run([sys.executable, "-c", prometheus, "runs/clothes", "clothes.prom"], cwd=tmp_path)
     [expected] = [text for text in blocks("watching.md", "text") if text.startswith("ddprun_")]
     assert shapes((tmp_path / "clothes.prom").read_text()) == shapes(expected), written.stderr
+
+
+def test_a_script_without_the_package(tmp_path):
+    """With what the page has for it, it trains the same weights, and nothing is missing."""
+    [recipe] = [text for text in blocks("python-scripts.md", "python") if "except ImportError" in text]
+    script = recipe + """
+class Line:
+    a = b = 0.0
+    def __call__(self, x):
+        return self.a * x + self.b
+model = ddprun.watch(Line())
+kept = ddprun.restore(like={"a": 0.0})
+done = 0
+if kept:
+    model.a, done = kept["a"], kept["step"]
+for n in range(done + 1, 51):
+    with ddprun.stop_at_step(lambda: print("saved")):
+        x = n % 7 - 3 + ddprun.rank
+        error = model(x) - (2 * x + 1)
+        model.a, model.b = model.a - 0.05 * error * x, model.b - 0.05 * error
+        ddprun.step(n, loss=error * error, samples=1, total=50, epoch=0, epochs=1, accuracy=lambda: 1.0)
+    if ddprun.rank == 0 and ddprun.snapshot({"a": model.a}, step=n, replicated=True):
+        print("kept")
+    if ddprun.should_save():
+        ddprun.stopped()
+ddprun.saved("model.pt", seconds=0.1)
+ddprun.error("data", "none")
+print(model.a, model.b, ddprun.rank, ddprun.local_rank, ddprun.world_size, ddprun.restart, ddprun.cause, ddprun.in_job(), ddprun.REQUEUE)
+"""
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    (tmp_path / "without.py").write_text("import sys\nsys.modules['ddprun'] = None  # an import of it is an ImportError\n" + script, encoding="utf-8")
+    names = json.loads(jobs.run([sys.executable, "-c", "import ddprun, json; print(json.dumps(ddprun.__all__))"], PYTHONPATH=str(ROOT / "python")).stdout)
+    for env in ({}, {"RANK": "0", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "3"}):
+        with_it = jobs.run([sys.executable, "train.py"], cwd=tmp_path, PYTHONPATH=str(ROOT / "python"), **env)
+        without = jobs.run([sys.executable, "without.py"], cwd=tmp_path, **env)
+        assert (without.returncode, without.stdout) == (0, with_it.stdout), without.stderr
+    has = jobs.run([sys.executable, "-c", "import sys\nsys.modules['ddprun'] = None\n" + recipe + f"print([n for n in {names} if not hasattr(ddprun, n)])\nddprun.stopped()"])
+    assert (has.returncode, has.stdout) == (85, "[]\n"), has.stderr
 
 
 def test_a_gpt(ddprun_bin, ddptrain_bin, tmp_path):

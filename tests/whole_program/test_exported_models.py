@@ -251,6 +251,12 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
     ("Leaves", "torch.export does not take it: "),
     ("Loops", "torch.export does not take it: "),
     ("Repeats", "cannot run these operators of it, which are not PyTorch's own (aten): while_loop"),
+    ("Shares", "'other.weight' and 'weight' are two tensors in one memory, and one of them changes"),
+    ("Mirrors", "'seen' and 'weight' are two tensors in one memory, and one of them changes"),
+    ("Hooks", "a hook is registered on the gradient of 'weight', and would be left out"),
+    ("Warms", "its forward pass changes 'steps' from 1 to 2, which the graph keeps as it is; make it a registered buffer"),
+    ("Alone", "with 1 samples in evaluation mode"),
+    ("Turned", "'weight' is not stored row by row, as a checkpoint holds it"),
 ])
 def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, model, reason):
     export, zoo = exporter
@@ -258,6 +264,27 @@ def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tm
         export.export(zoo.bad(model), tmp_path / "model.ddp")
     assert any(each in str(refused.value) for each in reason.split("|")), refused.value
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_that_are_stored_by_pixel_are_exported_as_files_hold_them(ddprun, exporter, tmp_path):
+    """With them as they are the checked batch never came out alike."""
+    import safetensors.torch
+    import torch
+    from torch import nn
+
+    export, _ = exporter
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4 * 8 * 8, 3))
+    batch = {"image": torch.randn(8, 12, 12, 3).permute(0, 3, 1, 2), "label": torch.randint(3, (8,))}
+    export.export({"model": model, "batch": batch, "inputs": ["image"],
+                   "loss": lambda output, batch: nn.functional.cross_entropy(output, batch["label"])}, tmp_path / "model.ddp")
+    (tmp_path / "data").mkdir()
+    for split in ("train", "test"):
+        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in batch.items()}, tmp_path / "data" / f"{split}.safetensors")
+    config = jobs.write_config(tmp_path / "train.json", {"name": "by-pixel", "model": {"type": "exported", "path": "model.ddp"},
+                                                          "data": {"type": "tensors", "dir": "data"}, "batch_size": 8, "max_steps": 1})
+    done = run_job(ddprun, config, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("change,reason", [

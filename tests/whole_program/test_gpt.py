@@ -149,7 +149,7 @@ def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data,
     (("model.n_head=3",), "expected a multiple of n_head, which is 3, found 32 (/model/n_embd)"),
     (("model.n_layer=0",), "(/model/n_layer)"),
     (("model.type=llama", "model.dropout=0"), "key 'dropout' is for model type "),
-    (("model.type=mlp",), 'expected "tokens" beside a model of type "gpt" or "llama" and beside no other, found "tokens" beside "mlp" (/data/type)'),
+    (("model.type=mlp",), 'expected "tokens" or "synthetic" beside a model of type "gpt" or "llama", and "tokens" beside no other, found "tokens" beside "mlp" (/data/type)'),
     (("data.augment.flip=true",), 'only pictures can be augmented, found "tokens" for data.type'),
     (("checkpoint.keep_best=1",), "its figures are loss"),
 ])

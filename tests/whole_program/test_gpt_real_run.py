@@ -1,11 +1,10 @@
 """A GPT on megabytes of text from Debian's packages, as configs/gpt-perl.json has it: beside Python's DDP with the same first weights it reaches the
-same losses, and it writes text."""
+same losses, it writes text, and low-rank updates of it learn other text (configs/gpt-perl-code.json)."""
 
 import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -26,10 +25,8 @@ def text(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def settings_of(text: pathlib.Path, **changes) -> dict:
-    """Without comments, which Python can't read."""
-    config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", (ROOT / "configs/gpt-perl.json").read_text(encoding="utf-8"), flags=re.M))
-    del config["$schema"]
+def settings_of(text: pathlib.Path, name: str = "gpt-perl", **changes) -> dict:
+    config = jobs.shipped_config(name)
     config["data"] |= {"dir": str(text), **changes.pop("data", {})}
     return {**config, "seed": 0, "log": {"every_steps": 1, "tensorboard": False}, "device": "cpu", **changes}
 
@@ -68,6 +65,21 @@ def test_its_first_steps_are_those_of_python_ddp(ddprun_bin, ddptrain_bin, text,
     logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, settings_of(text, **short, data={"test_samples": 5}))
     assert [step for event, step, _ in logged if event == "eval"] == [3, 6]
     assert logged[-1][2] < math.log(256) - 0.3
+
+
+def test_its_updates_for_code_begin_with_what_it_knows(ddprun_bin, ddptrain_bin, text, tmp_path):
+    short = {"max_steps": 6, "eval_every_steps": 6, "batch_size": 8, "schedule": {"type": "constant"}, "data": {"test_samples": 8}}
+    base = jobs.write_config(tmp_path / "base.json", settings_of(text, **short))
+    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "base", base]).returncode == 0
+    assert jobs.run([ddptrain_bin, "--export-weights", tmp_path / "base", tmp_path / "gpt-perl.safetensors"]).returncode == 0
+    model = settings_of(text, "gpt-perl-code")["model"] | {"init": str(tmp_path / "gpt-perl.safetensors")}
+    code = jobs.write_config(tmp_path / "code.json", settings_of(text, "gpt-perl-code", **short, model=model))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "code", code])
+    assert done.returncode == 0, done.stderr
+    assert "model.init: 52 tensors are those of" in done.stderr, done.stderr
+    losses = [event["loss"] for event in jobs.metrics(tmp_path / "code", "step")]
+    known = jobs.metrics(tmp_path / "base", "eval")[-1]["loss"]
+    assert losses[-1] < losses[0] < math.log(256) and losses[0] < known + 1.5, (losses, known)
 
 
 @pytest.mark.long

@@ -23,12 +23,20 @@ ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHO
 # ---- who lends to whom ----
 
 
-def offer(at: int, own=(), node=None, why: str = "", able: bool = True) -> dict:
-    return {"own": list(own), "node": list(own if node is None else node), "why": why, "able": able, "at": at}
+def offer(at: int, own=(), replicated=None, refused=(), why: str = "", able: bool = True) -> dict:
+    """A step is of round 0, or it is a pair of step and round."""
+    kinds = {"own": own, "replicated": own if replicated is None else replicated, "refused": refused}
+    return {**{kind: [list(step) if isinstance(step, tuple) else [step, 0] for step in steps] for kind, steps in kinds.items()},
+            "why": why, "able": able, "at": at}
+
+
+def decide(offers: list[dict]) -> dict:
+    """Without the round where it is 0."""
+    decision = _snapshot.decide(offers)
+    return {key: value for key, value in decision.items() if key != "round" or value}
 
 
 def test_a_node_without_a_copy_borrows_the_newest_that_most_have():
-    decide = _snapshot.decide
     assert decide([offer(0, [9, 10]), offer(1)]) == {"step": 10, "lend": [0], "borrow": [1]}
     # One rank a node lends or borrows.
     assert decide([offer(0, [9, 10])] * 2 + [offer(1)] * 2 + [offer(2, [9, 10])] * 2) == {"step": 10, "lend": [0, 4], "borrow": [2]}
@@ -36,17 +44,32 @@ def test_a_node_without_a_copy_borrows_the_newest_that_most_have():
     assert decide([offer(0, [9, 10]), offer(1, [10, 11]), offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
     assert decide([offer(0, [9, 10]), offer(1, [4, 5]), offer(2, [4, 5])]) == {"step": 10, "lend": [0], "borrow": [1, 2]}
     # Nothing is borrowed where all have a copy, own or not.
-    assert decide([offer(0, [9, 10]), offer(0, [], [9, 10])]) == {"step": 10}
+    assert decide([offer(0, [9, 10]), offer(0)]) == {"step": 10}
+    # A node has what any of its ranks has.
+    assert decide([offer(0, [9, 10]), offer(0), offer(1), offer(1, [9])]) == {"step": 9}
+
+
+def test_a_step_of_another_round_is_another_state():
+    """Node 0 had been a step ahead when all went back to step 10, and node 1 has done step 11 anew."""
+    ahead, anew = offer(0, [10, 11]), offer(1, [10, (11, 1)])
+    assert decide([ahead, anew]) == {"step": 10}
+    assert decide([{**ahead, "own": []}, {**anew, "own": []}]) == {"step": 10}
+    assert decide([ahead, anew, offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
+    assert decide([offer(0, [9, (11, 1)]), offer(1, [9, (11, 1)]), offer(2)]) == {"step": 11, "round": 1, "lend": [0, 1], "borrow": [2]}
 
 
 def test_what_cannot_be_borrowed():
-    decide = _snapshot.decide
     none = {"step": None, "why": "rank 1 has no snapshot, so that none is restored"}
-    assert decide([offer(0, [9], node=[]), offer(1)]) == none  # the ranks' states differ
-    assert decide([offer(0, [9]), offer(1, able=False)]) == none  # no memory there
+    assert decide([offer(0, [9], replicated=[]), offer(1)]) == none  # the ranks' states differ
+    # A rank that has no memory could not even read what its node has.
+    unable = {"step": None, "why": "rank 1 has no memory for snapshots, so that none is restored"}
+    assert decide([offer(0, [9]), offer(1, able=False)]) == decide([offer(0, [9]), offer(0, able=False)]) == unable
+    assert decide([offer(0, [9]), offer(1), offer(1, able=False)]) == {**unable, "why": unable["why"].replace("1", "2")}
     refused = "the snapshot of step 5 has another shape: it has no x; it is not restored"
     assert decide([offer(0, [9]), offer(1, why=refused)]) == {"step": None, "why": refused}
-    assert decide([offer(0), offer(1)]) == {"step": None, "why": ""}
+    assert decide([offer(0, [9]), offer(1, [], refused=[9], why=refused)]) == {"step": None, "why": refused}
+    assert decide([offer(0, [5, 9]), offer(0, refused=[9], why=refused)]) == {"step": 5}
+    assert decide([offer(0), offer(1)]) == decide([offer(0), offer(1, able=False)]) == {"step": None, "why": ""}
 
 
 # ---- from one to the other ----
@@ -68,19 +91,19 @@ class Two:
         file = os.memfd_create("test")
         self.files.append(file)
         os.ftruncate(file, 1 << 41)
-        return _snapshot.Snapshots(f"/proc/self/fd/{file}", rank, 2, 0, 1, lambda text, with_rank=True: self.said.append(text))
+        return _snapshot.Snapshots(f"/proc/self/fd/{file}:0", rank, 2, 3, lambda text, with_rank=True: self.said.append(text))
 
     def lend(self, ports: str = "", receivers=(1,)) -> _lending.Lender:
-        self.lenders.append(_lending.Lender(self.rich.copy_to_lend(7), SECRET, list(receivers), "127.0.0.1", ports, self.said.append))
+        self.lenders.append(_lending.Lender(self.rich.copy_to_lend((7, 3)), SECRET, list(receivers), "127.0.0.1", ports, self.said.append))
         return self.lenders[-1]
 
     def borrow(self, port: int, secret: bytes = SECRET, like=None) -> None:
         self.poor._like = like
-        self.poor.borrow(7, 0, "127.0.0.1", lambda: _lending._Receiver(1, "127.0.0.1", port, secret))
+        self.poor.borrow((7, 3), 0, "127.0.0.1", lambda: _lending._Receiver(1, "127.0.0.1", port, secret))
 
     def kept(self) -> list[int]:
         self.poor._like = None
-        return self.poor._offer()["node"]
+        return [step for step, _ in self.poor._offer()["replicated"]]
 
 
 @pytest.fixture
@@ -104,7 +127,7 @@ def rest_of(connection: socket.socket) -> bytes:
 def test_the_copy_is_the_same(two):
     two.borrow(two.lend().port)
     assert two.kept() == [7]
-    (mine, header), = two.poor._of_all_ranks(7)
+    mine, header = two.poor._of_all_ranks((7, 3))
     assert mine.read(header)[0] == {"data": bytes(range(256)) * 20000} and header["rank"] == 0
     assert re.fullmatch(r"the snapshot of step 7 came from rank 0 at 127\.0\.0\.1: 4\.(89|9) MiB in \d+\.\d s", two.said[-1])
 
@@ -380,6 +403,25 @@ ddprun._lending._listening = fails
     said = nodes.all_text()
     line = "ddprun: rank 1 could not get the snapshot of step 20 from rank 0: it cannot listen: no sockets are left: none is restored\n"
     assert said.count(line) == 1 and said.count("none is restored") == 1 and said.count("begins after 0\n") == 4, said
+    assert of_round(tmp_path, 1) == {rank: undisturbed() for rank in range(2)}
+
+
+def test_a_node_without_memory_for_snapshots_keeps_nobody_waiting(nodes, write, tmp_path):
+    """The new node has a limit on file sizes. No restart is counted, so its worker knows by the round alone that it has to answer."""
+    write("ddprun.snapshot = lambda *given, really=ddprun.snapshot, **more: really(*given, **more) or True")
+    port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
+    for node in (0, 1):
+        nodes.start(*options(port, node), **env)
+    until_they_wait(nodes, tmp_path, 2)
+    kill_node(nodes, 1)
+    limited = tmp_path / "limited.sh"
+    limited.write_text(f'#!/bin/sh\nulimit -f 1000000\nexec {nodes.ddprun} "$@"\n')
+    limited.chmod(0o755)
+    nodes.ddprun = limited
+    nodes.start(*options(port, 1), **env)
+    assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
+    said = nodes.all_text()
+    assert said.count("ddprun: rank 1 has no memory for snapshots, so that none is restored\n") == 1 and said.count("begins after 0\n") == 4, said
     assert of_round(tmp_path, 1) == {rank: undisturbed() for rank in range(2)}
 
 

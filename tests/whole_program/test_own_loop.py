@@ -13,6 +13,7 @@ import threading
 
 import jobs
 import pytest
+from live_nodes import NodesJob
 
 STEPS = 600
 
@@ -84,6 +85,48 @@ def calm(ddprun_bin, loop, tmp_path_factory) -> tuple[int, str]:
     last = [event for event in job.of("progress") if event["rank"] == 0][-1]
     assert (last["step"], last["steps_total"]) == (STEPS, STEPS) and last["loss"] < 0.3
     return newest(folder)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_the_worker_of_another_node_keeps_its_state(ddprun_bin, loop, calm, tmp_path, node):
+    """First that of one node is lost, then that of the other one."""
+    with NodesJob(ddprun_bin, tmp_path / "job", None, nodes="2", workers=1, program=[loop, STEPS]) as job:
+        job.start(2)
+        job.wait_until(lambda: job.agents[0].step() >= 50)
+        for lost, kept in ((node, 1 - node), (1 - node, node)):
+            job.wait_until(lambda: all(agent.at_work() for agent in job.agents))
+            reached, before = job.agents[0].step(), [agent.pids()[0] for agent in job.agents]
+            job.agents[lost].kill_worker(0)
+            job.wait_until(lambda lost=lost, kept=kept, before=before: job.agents[kept].of("regrouped") and job.agents[lost].pids()[0] != before[lost])
+            assert job.agents[kept].pids()[0] == before[kept], job.story()
+            assert [event["step"] >= reached for event in job.agents[kept].of("regrouped")] == [True], job.story()
+        assert job.finish() == [0, 0], job.story()
+    assert newest(tmp_path / "job") == calm
+
+
+def test_who_takes_a_lost_ones_place_is_told_why(ddprun_bin, loop, tmp_path):
+    told = tmp_path / "told.sh"
+    told.write_text(f'#!/bin/sh\necho "$RANK $DDPRUN_RESTART_CAUSE" >> {tmp_path}/causes\nexec {loop} "$@"\n')
+    told.chmod(0o755)
+    with Running(ddprun_bin, told, tmp_path / "job") as job:
+        job.until_step(50)
+        os.kill(job.pids[1], signal.SIGKILL)
+        assert job.end() == 0, job.errors
+    assert sorted((tmp_path / "causes").read_text().splitlines()) == ["0 ", "1 ", "1 signal"], job.errors
+
+
+@pytest.mark.parametrize("node", [1, 0])
+def test_whoever_is_left_of_three_nodes_keeps_its_state(ddprun_bin, loop, tmp_path, node):
+    with NodesJob(ddprun_bin, tmp_path / "job", None, nodes="2:3", workers=1, program=[loop, STEPS]) as job:
+        job.start(3)
+        job.wait_until(lambda: all(agent.at_work() for agent in job.agents) and job.agents[0].step() >= 50)
+        reached, left = job.agents[0].step(), [agent for n, agent in enumerate(job.agents) if n != node]
+        before = [agent.pids()[0] for agent in left]
+        job.agents[node].process.kill()
+        assert [agent.end() for agent in left] == [0, 0], job.story()
+    assert [agent.pids()[0] for agent in left] == before, job.story()
+    assert [event["step"] >= reached for agent in left for event in agent.of("regrouped")] == [True, True], job.story()
+    assert newest(tmp_path / "job")[0] == STEPS
 
 
 @pytest.mark.parametrize("rank", [0, 1])

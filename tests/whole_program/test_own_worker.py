@@ -184,6 +184,12 @@ def test_pictures_are_mixed_by_the_built_in_tasks_only(ddprun_bin, line_worker, 
     assert done.returncode == 2 and "data.augment.mixup is 0.2, but this worker's task does not mix samples; expected 0 or nothing" in done.stderr, done.stderr
 
 
+def test_a_program_with_data_of_its_own_is_not_asked_to_make_samples_up(ddprun_bin, line_worker, tmp_path, points):
+    train = jobs.write_config(tmp_path / "train.json", small(points, data={"type": "synthetic"}))
+    done = jobs.run([ddprun_bin, "--worker", line_worker, "--run-dir", tmp_path / "run", train])
+    assert done.returncode == 2 and 'data.type "synthetic" is for ddptrain; this program has data of its own, from data.dir' in done.stderr, done.stderr
+
+
 def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, points):
     worker = line_worker
     config = {"name": "line", "data": {"dir": str(points)}, "epochs": 3, "batch_size": 16, "eval_every_steps": 5,

@@ -107,6 +107,17 @@ def test_typed_errors_decide_about_a_restart(job, tmp_path, kind, cause, why, st
     assert found["message"] == ("cosmic: shard 3" if kind == "cosmic" else "shard 3")
 
 
+def test_an_error_of_the_data_ends_the_job_whoever_has_begun(job, tmp_path):
+    """Rank 1 finds no data when rank 0 has told something, and in the round after one that has told its steps."""
+    os.mkfifo(tmp_path / "begun")
+    for body in ("if ddprun.rank == 0: ddprun.should_save()\n", "if ddprun.restart == 0:\n    ddprun.step(1)\n    os._exit(3)\n"):
+        done = job("import signal\n" + body + "if ddprun.rank == 0:\n    open('begun', 'w').close()\n    signal.pause()\nopen('begun').read()\n"
+                   "print('no data', ddprun.restart, flush=True)\nddprun.error('data', 'no such dataset')\nsys.exit(1)\n",
+                   "--nproc-per-node", "2", "--max-restarts", "3")
+        assert done.returncode == 1 and "usage errors are not restarted" in done.stderr, done.stderr
+        assert len(lines_of(done.stdout, "no data")) == 1
+
+
 def test_two_failures_at_one_step_end_a_job_that_tells_its_steps(job):
     done = job("ddprun.step(12)\nraise ValueError('again')\n", "--max-restarts", "9")
     assert done.returncode == 83 and "the same failure at step 12 in two rounds without progress" in done.stderr
@@ -120,6 +131,20 @@ def test_steps_that_go_back_are_said_once(job):
     assert done.returncode == 0
     assert lines_of(done.stderr, "ddprun: rank 0: step() went back") == \
         ["ddprun: rank 0: step() went back from 5 to 4; perhaps an older state was loaded"]
+
+
+def test_a_number_beside_the_step_that_is_none_is_said_once_and_left_out(job, tmp_path):
+    """The script runs on, and outside a job nothing is said."""
+    body = ("for n in (1, 2):\n    ddprun.step(n, total=-1, epoch=float('nan'), epochs='many', samples=1.5)\n"
+            "ddprun.step(29, samples=32.0)\nddprun.step(30, total=30.0, epoch=True, epochs=2)\nddprun.saved(30, seconds='long')\nprint('at the end')\n")
+    done = job(body, "-v")
+    assert (done.returncode, done.stdout) == (0, "at the end\n"), done.stderr
+    said = lines_of(done.stderr, "ddprun: rank 0: ")
+    assert [line.split(" ")[3] for line in said] == ["step(samples=...)", "step(total=...)", "step(epoch=...)", "step(epochs=...)", "saved(seconds=...)"], said
+    assert said[0] == "ddprun: rank 0: step(samples=...) is left out: it is not a whole number from 0 on: found 1.5"
+    assert lines_of(done.stderr, "ddprun: epoch 2/2  step 30/30"), done.stderr
+    done = jobs.run([sys.executable, "train.py"], **ENV, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")
 
 
 # ---- saving and stopping ----
@@ -260,6 +285,42 @@ def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, librar
     latest = report["checkpoints"]["latest"]
     assert latest["path"] == str(tmp_path / "out" / saved.format(step=end)) and latest["step"] == int(end) and pathlib.Path(latest["path"]).exists()
     assert report["figures"]["loss"] >= 0
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_lightning_trains_on_data_without_a_length(job):
+    """Nobody knows then how many steps there will be."""
+    if not importlib.util.find_spec("lightning"):
+        pytest.skip("needs lightning (requirements/python-programs.txt)")
+    path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = job(LIGHTNING, PYTHONPATH=path)
+    assert done.returncode == 0 and "ended 20" in done.stdout and "left out" not in done.stderr, done.stderr
+
+
+LIGHTNING = """
+import warnings
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, IterableDataset
+from ddprun import integrations
+warnings.filterwarnings("ignore")
+class Stream(IterableDataset):
+    def __iter__(self):
+        return (torch.randn(4) for _ in range(20))
+class Small(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+trainer = Trainer(accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                  enable_model_summary=False, callbacks=[integrations.lightning()])
+trainer.fit(Small(), DataLoader(Stream(), batch_size=2))
+print("ended", trainer.global_step, flush=True)
+"""
 
 
 # ---- hangs ----

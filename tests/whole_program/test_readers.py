@@ -188,7 +188,8 @@ def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
     """Every figure of metrics.jsonl's steps and evaluations, in float32, and no other."""
     scalars = read_scalars(run_dir / "tensorboard")
     expected = {}
-    for event, prefix, fields in (("step", "train", ("loss", "lr", "gradient_norm", "samples_per_s")), ("step", "time", PARTS), ("eval", "eval", ("loss", "accuracy"))):
+    figures = ("loss", "lr", "gradient_norm", "samples_per_s", "peak_memory_bytes", "largest_peak_memory_bytes")
+    for event, prefix, fields in (("step", "train", figures), ("step", "time", PARTS), ("eval", "eval", ("loss", "accuracy"))):
         for field in fields:
             expected[f"{prefix}/{field}"] = [(e["step"], numpy.float32(e[field])) for e in jobs.metrics(run_dir, event)]
     assert {tag: [(s.step, numpy.float32(s.value)) for s in events] for tag, events in scalars.items()} == expected

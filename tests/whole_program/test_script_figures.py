@@ -65,6 +65,42 @@ def test_a_figure_has_the_step_that_it_was_told_with(job, tmp_path):
     assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 2.0)]
 
 
+def test_a_figure_that_is_no_number_is_said_once_and_left_out(job, tmp_path):
+    """Whatever it raises: the script's loop does not hear of it."""
+    done = job("class Odd:\n    def __float__(self): raise RuntimeError('asked too late')\n    numel = detach = __float__\n"
+               "for n in range(1, 4):\n    ddprun.step(n, loss=n, big=10 ** 400, missing=lambda: {}['x'], odd=Odd(), name='x')\nprint('at the end')\n")
+    assert done.returncode == 0 and "at the end" in done.stdout, done.stderr
+    said = [line for line in done.stderr.splitlines() if "left out" in line]
+    assert sorted(line.split("(")[1].split("=")[0] for line in said) == ["big", "missing", "name", "odd"], said
+    assert [(line["step"], line["loss"], len(line)) for line in lines(tmp_path)] == [(n, float(n), len(lines(tmp_path)[0])) for n in (1, 2, 3)]
+
+
+@pytest.mark.needs_torch_python
+def test_a_part_of_a_distributed_tensor_is_no_figure(job, tmp_path):
+    """As the norm that FSDP's clip_grad_norm_ gives: to put it together is for all ranks, and only one looks at figures."""
+    done = job("import torch, torch.distributed as dist\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+               "from torch.distributed.tensor import DTensor, Partial, Replicate\ndist.init_process_group('gloo')\nmesh = init_device_mesh('cpu', (1,))\n"
+               "whole, part = (DTensor.from_local(torch.tensor(2.0), mesh, [placement]) for placement in (Replicate(), Partial()))\n"
+               "ddprun.step(1, norm=part, loss=whole)\n")
+    assert done.returncode == 0 and "step(norm=...) is left out: it is not a number: it is this rank's part of a distributed tensor" in done.stderr, done.stderr
+    [line] = lines(tmp_path)
+    assert line["loss"] == 2.0 and "norm" not in line
+
+
+@pytest.mark.needs_torch_python
+def test_a_tensor_has_the_value_that_it_was_told_with(job, tmp_path):
+    """It is sent with a later step, when the script has changed it. What needs a gradient is told without PyTorch's warning."""
+    done = job("import torch, numpy\nrunning, array = torch.tensor(5.0), numpy.array([5.0])\n"
+               "leaf = torch.ones((), requires_grad=True)\n"
+               "time.monotonic = lambda: 0.0\nddprun.step(1)\n"
+               "ddprun.step(2, running=running, array=array[0:1].reshape(()), loss=leaf * 2, late=lambda: leaf * 3, meta=torch.ones((), device='meta'), two=torch.ones(2))\n"
+               "running.zero_()\narray[0] = 0\ntime.monotonic = lambda: 1.0\nddprun.step(3)\n")
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    assert "step(two=...) is left out: it is not a number: it has 2 elements" in done.stderr and "step(meta=...) is left out" in done.stderr
+    [line] = [line for line in lines(tmp_path) if line["step"] == 2]
+    assert (line["running"], line["array"], line["loss"], line["late"]) == (5.0, 5.0, 2.0, 3.0) and not {"meta", "two"} & line.keys()
+
+
 def test_a_restart_leaves_each_step_once(job, tmp_path):
     """It dies at step 7, and goes on after step 4, where its checkpoint was."""
     done = job("for n in range(1 if ddprun.restart == 0 else 5, 11):\n    ddprun.step(n, loss=n + 100 * ddprun.restart)\n"

@@ -1,6 +1,7 @@
 """ddprun.snapshot() and ddprun.restore(): a script that dies at any moment goes on from the newest step that all ranks have, with the losses of a run that
 nobody disturbed; a copy that is torn, of another shape, or too large for the memory is not taken, and the job goes on."""
 
+import os
 import pathlib
 import random
 import re
@@ -11,6 +12,9 @@ import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+from ddprun import _snapshot  # noqa: E402
+
 PROGRAMS = ROOT / "tests/whole_program/reference/programs"
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -202,7 +206,192 @@ def test_any_ranks_copy_serves_one_that_has_lost_its_own(job):
         assert line in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("how", ["by ddprun", "by the script"])
+def test_ranks_that_are_all_told_local_rank_0_keep_copies_of_their_own(job, how):
+    options = ["--virtual-local-rank"] if how == "by ddprun" else []
+    done = job("os.environ['LOCAL_RANK'] = '0'\nkept = ddprun.restore()\nprint('kept', ddprun.rank, kept, flush=True)\n"
+               "if kept is None:\n    for n in range(1, 4):\n        assert ddprun.snapshot({'n': n, 'rank': ddprun.rank}, step=n)\n" + AGAIN,
+               *options, "--max-restarts", "1", "--nproc-per-node", "2", CUDA_VISIBLE_DEVICES="0,1")
+    assert done.returncode == 0, done.stderr
+    kept = re.findall(r"^kept (\d) (.*)$", done.stdout, re.M)
+    assert sorted(kept) == [("0", "None"), ("0", "{'n': 3, 'rank': 0}"), ("1", "None"), ("1", "{'n': 3, 'rank': 1}")], done.stderr
+
+
+# ---- many ranks of one node, by hand ----
+
+
+class Node:
+    """The memory of a node. All of its ranks are in this process, each with what a worker has of its own."""
+
+    def __init__(self, ranks: int, places: int = 0):
+        self.file = os.memfd_create("test")
+        os.ftruncate(self.file, (places or ranks) << 41)
+        self.said = []
+        self.round = -1
+        self.begin_round(ranks)
+
+    def begin_round(self, ranks: int, turned: int = 0) -> list[_snapshot.Snapshots]:
+        """The workers of the one before are gone, and what they have kept is there. turned: how far ranks are from their places."""
+        self.round += 1
+        self.ranks = [_snapshot.Snapshots(f"/proc/self/fd/{self.file}:{(rank + turned) % ranks}", rank, ranks, self.round, self.say)
+                      for rank in range(ranks)]
+        return self.ranks
+
+    def say(self, text: str, with_rank: bool = True) -> None:
+        self.said.append(text)
+
+    def restore(self, likes=None) -> list:
+        for rank, one in enumerate(self.ranks):
+            one._like = likes[rank] if likes else None
+        decision = _snapshot.decide([{**one._offer(), "at": 0} for one in self.ranks])
+        self.why = decision.get("why")
+        return [one.restore(one._like, lambda offer: decision) for one in self.ranks]
+
+
+@pytest.fixture
+def node():
+    made = []
+
+    def make(*args) -> Node:
+        made.append(Node(*args))
+        return made[-1]
+
+    yield make
+    for one in made:
+        os.close(one.file)
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_step_that_was_done_anew_is_not_taken_for_the_one_before(node, replicated):
+    """A rank had been one step ahead when all went back. In the next round the other one has that step as well, and it is another one."""
+    one = node(2)
+    first, second = one.ranks
+    for n in (9, 10):
+        for rank in one.ranks:
+            rank.take({"n": n, "round": 0}, n, replicated)
+    second.take({"n": 11, "round": 0}, 11, replicated)  # the first is killed before it has done so
+    first, second = one.begin_round(2)
+    assert one.restore() == [{"n": 10, "round": 0}] * 2
+    first.take({"n": 11, "round": 1}, 11, replicated)  # the second is killed before it has done so
+    one.begin_round(2)
+    assert one.restore() == [{"n": 10, "round": 0}] * 2
+    for rank in one.ranks:
+        rank.take({"n": 11, "round": 2}, 11, replicated)
+    one.begin_round(2)
+    assert one.restore() == [{"n": 11, "round": 2}] * 2
+
+
+def test_ranks_that_began_anew_have_no_step_in_common_with_those_before(node):
+    one = node(2)
+    one.ranks[0].take({"n": 100, "round": 0}, 100, False)
+    one.begin_round(2)
+    assert one.restore() == [None, None]
+    one.ranks[1].take({"n": 100, "round": 1}, 100, False)  # rank 0 is killed before
+    one.begin_round(2)
+    assert one.restore() == [None, None]
+    assert one.why == "no two ranks have a snapshot of one step: none is restored"
+
+
+def test_snapshots_are_counted_alike_after_a_restore(node):
+    """The second rank goes on from a copy of the first."""
+    one = node(2)
+    for n in range(1, 5):
+        one.ranks[0].take({"n": n}, None, True)
+    one.begin_round(2)
+    assert one.restore() == [{"n": 4}] * 2
+    for rank in one.ranks:
+        rank.take({"n": 5}, None, True)
+    assert [max(generation.header()["step"] for generation in rank._own if generation.header()) for rank in one.ranks] == [5, 5]
+    one.begin_round(2)
+    assert one.restore() == [{"n": 5}] * 2
+
+
+def test_all_ranks_find_room_where_all_fit(node, monkeypatch):
+    """What others have taken is not needed any more: all of the memory is used in the end, but for a bit."""
+    size, ranks = 2 << 20, 4
+    one = node(ranks)
+
+    def room(most: int = 2 * ranks * size + (1 << 20)) -> int:
+        return most - 512 * os.fstat(one.file).st_blocks
+
+    monkeypatch.setattr(_snapshot, "room", room)
+    for step in (1, 2, 3):
+        assert [rank.take({"x": bytes(size)}, step, False) for rank in one.ranks] == [True] * ranks, one.said
+    assert 0 < room() < 1 << 20
+
+
+@pytest.mark.parametrize("left,fits", [(7, True), (5, False)])
+def test_memory_that_another_worker_takes_meanwhile_counts_once(node, monkeypatch, left, fits):
+    """It is gone from what is left, and was still missing when this rank looked. Nothing is written to it yet."""
+    size = 2 << 20
+    one = node(2)
+    looks = []
+
+    def room() -> int:
+        if not looks:
+            one.ranks[1]._own[0]._opened(_snapshot._PAGE + size)
+        looks.append(left << 20)
+        return looks[-1]
+
+    # Both generations of two workers are a bit more than 8 MiB, of which 2 MiB are taken now. How much more depends on what the process
+    # has imported: the state of each random generator is in a snapshot.
+    monkeypatch.setattr(_snapshot, "room", room)
+    assert one.ranks[0].take({"x": bytes(size)}, 1, False) == fits and len(looks) == 2
+    assert re.fullmatch(r"snapshots take 2 x 2\.0\d MiB of memory for each worker" if fits else
+                        r"no snapshots of this rank: 2 x 2\.0\d MiB for each of 2 workers take 6\.0\d MiB more, and 5 MiB of memory are left; "
+                        r"the job goes on without them", one.said[0])
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_rank_reads_what_lies_in_its_own_place_only(node, monkeypatch, replicated):
+    """All copies of a node are read once for what the ranks tell each other, and that of the step once more by each rank."""
+    size, ranks = 1 << 20, 6
+    one = node(ranks)
+    for n in (1, 2):
+        for rank in one.ranks:
+            rank.take({"x": bytearray(size)}, n, replicated)
+    one.begin_round(ranks)
+    read = [0]
+
+    def counted(self, kind, buffers, structure, really=_snapshot._Generation._sum):
+        read[0] += buffers + structure
+        return really(self, kind, buffers, structure)
+
+    monkeypatch.setattr(_snapshot._Generation, "_sum", counted)
+    assert one.restore() == [{"x": bytearray(size)}] * ranks
+    offers = 2 * 2 * ranks * size  # Node.restore() makes each offer twice
+    assert offers + ranks * size <= read[0] < offers + ranks * size + size
+
+
+def test_a_copy_in_the_place_of_a_rank_that_is_gone_serves_all(node):
+    """Whoever comes into its place vouches for it, as another rank as well."""
+    one = node(3)
+    one.ranks[2].take({"n": 7}, 7, True)
+    for turned in (0, 1):
+        one.begin_round(3, turned)
+        assert one.restore() == [{"n": 7}] * 3
+
+
+def test_a_copy_that_one_rank_refuses_serves_nobody(node):
+    class Shaped:
+        shape = (1,)
+
+    one = node(2)
+    one.ranks[0].take({"n": 7}, 7, True)
+    one.begin_round(2)
+    assert one.restore(likes=[None, {"weight": Shaped()}]) == [None, None]
+    assert one.why == "the snapshot of step 7 has another shape: it has no weight; it is not restored"
+    assert one.restore() == [{"n": 7}] * 2
+
+
 # ---- bad input ----
+
+
+def test_memory_without_a_place_for_this_worker_is_refused(node):
+    one = node(2)
+    for place, why in {"": "it names no place for this worker, so the agent is of another version: install both from one release", ":2": "it has 2 places, and this worker's is 2"}.items():
+        with pytest.raises(ValueError, match="^" + why + "$"):
+            _snapshot.Snapshots(f"/proc/self/fd/{one.file}{place}", 0, 2, 0, one.say)
 
 
 def test_a_snapshot_that_does_not_fit_is_said_once_and_the_job_goes_on(job):
@@ -210,7 +399,8 @@ def test_a_snapshot_that_does_not_fit_is_said_once_and_the_job_goes_on(job):
                "for n in range(3):\n    print('taken', ddprun.snapshot({'x': bytes(2 << 20)}), flush=True)\n", "--nproc-per-node", "1")
     assert done.returncode == 0 and done.stdout == "taken False\n" * 3
     assert re.findall("^ddprun: .*snapshot.*$", done.stderr, re.M) == \
-        ["ddprun: rank 0: no snapshots: 2 x 2.01 MiB for each of 1 workers do not fit into the 3 MiB of memory that are left; the job goes on without"]
+        ["ddprun: rank 0: no snapshots of this rank: 2 x 2.01 MiB for each of 1 workers take 4.02 MiB more, and 3 MiB of memory are left; "
+         "the job goes on without them"]
 
 
 def test_a_state_that_cannot_be_copied_is_said_once_and_the_job_goes_on(job):
@@ -258,9 +448,32 @@ print("the same", flush=True)
     assert done.returncode == 0 and "the same\n" in done.stdout, done.stderr
 
 
+@pytest.mark.needs_torch_python
+def test_tensors_are_restored_on_the_cpu_whatever_the_default_device_is(job):
+    """The random state is a tensor as well, and a sparse one makes itself of others."""
+    done = job("""
+import torch
+torch.set_default_device("meta")
+torch.manual_seed(5)
+state = {"whole": torch.arange(12.0, device="cpu").reshape(3, 4), "sparse": torch.eye(3, device="cpu").to_sparse(), "ones": torch.ones(2, device="cpu")}
+if ddprun.restart == 0:
+    assert ddprun.snapshot(state, step=1)
+    os._exit(3)
+drawn = torch.randn(4, device="cpu")
+torch.manual_seed(9)
+kept = ddprun.restore(like=state)
+for name, value in state.items():
+    assert kept[name].device.type == "cpu" and torch.equal(kept[name].to_dense(), value.to_dense()), name
+assert torch.equal(drawn, torch.randn(4, device="cpu"))
+assert torch.empty(1).device.type == "meta"  # it is as the script has set it
+print("the same", flush=True)
+""", "--max-restarts", "1")
+    assert done.returncode == 0 and "the same\n" in done.stdout, done.stderr
+
+
 def test_outside_a_job_it_does_nothing():
     code = "import ddprun, sys; print(ddprun.snapshot({'x': 1}), ddprun.restore(), 'pickle' in sys.modules, 'ddprun._snapshot' in sys.modules)"
-    done = jobs.run([sys.executable, "-c", code], **{**ENV, "DDPRUN_SNAPSHOTS": "/proc/1/fd/1"})
+    done = jobs.run([sys.executable, "-c", code], **{**ENV, "DDPRUN_SNAPSHOTS": "/proc/1/fd/1:0"})
     assert (done.returncode, done.stdout, done.stderr) == (0, "False None False False\n", "")
 
 

@@ -55,6 +55,16 @@ def test_it_is_said_with_its_end_and_is_in_the_report(ddprun_bin, run, tmp_path)
     assert "    straggler    rank 1, data: " in shown and " ms a step, the others 20.0 ms, at step " in shown, shown
 
 
+def test_a_step_that_is_told_twice_blinds_nobody(ddprun_bin, run, tmp_path):
+    """As with the figures of an evaluation, in each fifth step."""
+    again = "if n % 5 == 0: ddprun._channel.pace([[n, 1, 30000, 1000, 0]])\n    " + LOCKSTEP
+    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=again))
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
+    assert done.returncode == 0, done.stderr
+    [said] = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
+    assert said.startswith("ddprun: rank 1 (pid ") and "; data: for " in said, said
+
+
 def test_events_and_status_tell_it(ddprun_bin, tmp_path, straggler_job):
     (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=LOCKSTEP) + "time.sleep(60)\n")
     job = straggler_job.Job([ddprun_bin, "--standalone", "--json", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], tmp_path,
@@ -180,6 +190,95 @@ def events_of(text: str) -> list[dict]:
 
 
 # ---- a script with the fourth line ----
+
+
+# A watched model is saved, copied and scripted, within DistributedDataParallel and by itself. Then two steps: rank 0 comes late to the forward pass, so
+# rank 1 waits for its buffers, and step 2 is told twice.
+WATCHED = """
+import copy, io, os, time
+import torch, torch.distributed as dist
+import ddprun
+from torch.nn.parallel import DistributedDataParallel
+
+torch.set_num_threads(1)
+torch.manual_seed(3)
+dist.init_process_group("gloo")
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+
+batch = torch.randn(3, 4)
+inner = net()
+model = ddprun.watch(DistributedDataParallel(inner))
+expected = copy.deepcopy(inner)(batch)
+torch.save(model.module, "inner.pt%d" % ddprun.rank)
+torch.save(model, io.BytesIO())
+assert ddprun.snapshot({"inner": model.module, "whole": model}, step=1)
+assert torch.jit.script(model.module)(batch).equal(expected)
+assert copy.deepcopy(model.module)(batch).equal(expected)
+
+alone = ddprun.watch(net())
+torch.save(alone, "alone.pt%d" % ddprun.rank)
+copied = copy.deepcopy(alone)
+assert copied(batch).equal(alone(batch)) and copied(batch)._backward_hooks is None and len(alone(batch)._backward_hooks) == 1
+
+pace = ddprun._watching
+dist.barrier()
+ddprun.step(1)
+if ddprun.rank == 0:
+    open("rank 1 is there").read()
+    time.sleep(0.3)
+else:
+    open("rank 1 is there", "w").close()
+model(batch).sum().backward()
+waited = pace._waited
+ddprun.step(2)
+time.sleep(0.05)
+ddprun.step(2, eval_loss=1.0)
+dist.barrier()
+ddprun.step(3)
+n, steps, own, *_ = pace._times[-1]
+print("rank", ddprun.rank, "waited" if waited > 0.2 else "came late", "step", n, "of", steps, own >= 0.05, flush=True)
+"""
+
+
+@pytest.mark.needs_torch_python
+def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run, tmp_path):
+    (tmp_path / "train.py").write_text(WATCHED)
+    os.mkfifo(tmp_path / "rank 1 is there")
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
+    assert done.returncode == 0, done.stderr
+    # Read where there is no ddprun.
+    code = ("import sys\nsys.modules['ddprun'] = None\nimport torch\nfor name in ('inner.pt0', 'alone.pt0'):\n"
+            "    print(torch.load(name, weights_only=False)(torch.ones(2, 4)).shape)\n")
+    read = jobs.run([sys.executable, "-c", code], cwd=tmp_path)
+    assert read.stdout == 2 * "torch.Size([2, 4])\n", read.stderr
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == ["rank 0 came late step 3 of 1 True", "rank 1 waited step 3 of 1 True"]
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_a_watched_model_is_compiled_as_before(ddprun_bin, run, tmp_path):
+    """From within DistributedDataParallel in one graph, and from without; a hook that were compiled would take its numbers for constants."""
+    beginning, _ = WATCHED.split("inner = net()")
+    (tmp_path / "train.py").write_text(beginning + """
+compiled = net()
+compiled.compile(fullgraph=True, backend="eager")
+assert ddprun.watch(DistributedDataParallel(compiled))(batch).shape == (3, 4)
+outside = torch.compile(ddprun.watch(DistributedDataParallel(net())), backend="eager")
+pace = ddprun._watching
+for n in range(1, 5):
+    ddprun.step(n)
+    dist.barrier()
+    if ddprun.rank == 0:
+        time.sleep(0.2)
+    outside(batch).sum().backward()
+    late = (pace._data if ddprun.rank == 0 else pace._waited) >= 0.15
+    if n > 2:  # in the second step DistributedDataParallel waits for its buckets, once
+        print("rank", ddprun.rank, n, late, flush=True)
+""")
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [f"rank {rank} {n} True" for rank in (0, 1) for n in (3, 4)]
 
 
 @pytest.mark.long

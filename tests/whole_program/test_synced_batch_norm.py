@@ -93,7 +93,7 @@ def test_who_hangs_is_told_from_who_waits_in_a_batch_norm(ddprun_bin, data, tmp_
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--hang-timeout", "step=1", "--max-restarts", 0, train],
                     DDPTRAIN_FAULT="hang rank=1 step=3 phase=backward")
-    assert "rank 1 " in done.stderr and "is in the forward or backward pass of step 4; rank 0 waits in" in done.stderr, done.stderr
+    assert "rank 1 " in done.stderr and "is in the forward or backward pass of step 4; rank 0 waits in a batch norm over all ranks of step 4" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("model,found", [({"type": "cnn"}, "cnn"), ({"type": "exported", "path": "model.ddp"}, "exported")])

@@ -351,7 +351,12 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   } else {
     result.bytes = publish(checkpoints_dir, result.path, state, reached);
   }
-  point_latest_to(checkpoints_dir, result.path.filename().string());
+  const fs::path latest = checkpoints_dir / kLatest;
+  if (fs::is_directory(fs::symlink_status(latest))) {  // a copy that follows links makes one of it, and nothing depends on it
+    add_note(result.note, latest.string() + " is a folder and no link; remove it, and the next save makes it anew");
+  } else {
+    point_latest_to(checkpoints_dir, result.path.filename().string());
+  }
   reached("latest-moved");
   retain(checkpoints_dir, retention, state.step, result.note);
   return result;

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <string_view>
 
 namespace ddprun::trainer {
@@ -39,6 +40,17 @@ std::int64_t as_the_kernel_tells() {
 std::int64_t host_peak_memory() {
   static std::atomic<std::int64_t> most = 0;
   most = std::max<std::int64_t>(most, as_the_kernel_tells());
+  return most;
+}
+
+std::int64_t recent_host_peak_memory() {
+  constexpr std::chrono::milliseconds kRecent{10};
+  static std::chrono::steady_clock::time_point asked{};
+  static std::int64_t most = 0;
+  if (const auto now = std::chrono::steady_clock::now(); most == 0 || now - asked >= kRecent) {
+    asked = now;
+    most = host_peak_memory();
+  }
   return most;
 }
 

@@ -20,6 +20,9 @@ void Process::begin() {
   place_.begin(options_.standby ? read_standby_environment() : read_environment(), version_with_torch());
   config_ = load_config(options_.config, options_.overrides, nullptr,
                         [this](const std::string&) { return TaskConfig(subject_.keys); });
+  if (!subject_.built_in && config_.data.type == DataConfig::Type::kSynthetic) {
+    throw UsageError("data.type \"synthetic\" is for ddptrain; this program has data of its own, from data.dir");
+  }
   use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
   require_figures(config_, figures_of_evaluation(config_, task_->figures()));

@@ -5,6 +5,7 @@
 #include "trainer/exported/exported_task.hpp"
 #include "trainer/exported/tensor_source.hpp"
 #include "trainer/picture_files/picture_folder.hpp"
+#include "trainer/synthetic/synthetic_source.hpp"
 #include "trainer/tables/read_tables.hpp"
 #include "trainer/task/classification.hpp"
 #include "trainer/task/language_model.hpp"
@@ -53,6 +54,8 @@ Subject chosen_by_config() {
                     return describe_table(config.data);
                   case DataConfig::Type::kFolder:
                     return describe_picture_folder(config.data);
+                  case DataConfig::Type::kSynthetic:
+                    return describe_synthetic(config);
                   case DataConfig::Type::kIdx:
                   case DataConfig::Type::kCifar10:
                   case DataConfig::Type::kCifar100:
@@ -72,6 +75,8 @@ Subject chosen_by_config() {
                     return read_tables(config);
                   case DataConfig::Type::kFolder:
                     return read_picture_folders(config.data);
+                  case DataConfig::Type::kSynthetic:
+                    return make_synthetic(config);
                   case DataConfig::Type::kIdx:
                   case DataConfig::Type::kCifar10:
                   case DataConfig::Type::kCifar100:

@@ -105,6 +105,9 @@ void RunLog::step(const StepFigures& figures, const FigureList& parts) {
     std::vector<EventFile::Scalar> scalars{
         {"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}};
     if (flops > 0 && peak_flops_per_s_ > 0) scalars.push_back({"train/mfu", flops / peak_flops_per_s_});
+    if (peak_memory > 0) scalars.push_back({"train/peak_memory_bytes", static_cast<double>(peak_memory)});
+    if (largest_peak_memory > 0)
+      scalars.push_back({"train/largest_peak_memory_bytes", static_cast<double>(largest_peak_memory)});
     if (skipped) scalars.push_back({"train/skipped_steps", static_cast<double>(*skipped)});
     for (const Figure& part : parts) scalars.push_back({"time/" + part.name, part.value});
     events_->scalars(step, scalars);

@@ -151,7 +151,7 @@ struct GlobalFigures {
 // Of this rank, in bytes: on a GPU of its tensors there, else of the process.
 double peak_memory(const c10::Device& device) {
   return static_cast<double>(device.is_cuda() ? cuda_module()->memory(device.index()).peak_allocated_bytes
-                                              : host_peak_memory());
+                                              : recent_host_peak_memory());
 }
 
 enum class NoNumber { kEndsRun, kIsShown };

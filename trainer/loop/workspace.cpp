@@ -16,7 +16,7 @@ namespace {
 std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const Peers& peers, const TrainingState& state) {
   if (!means.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
   return std::make_unique<SyncedBatchNorms>(state.model, peers.group(), [&status = means.status](bool waits) {
-    status.at(waits ? channel::Stage::kBackward : channel::Stage::kForward);
+    status.at(waits ? channel::Stage::kBatchNorm : channel::Stage::kForward);
   });
 }
 

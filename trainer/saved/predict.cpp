@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kMostAtOnce = 256;  // samples in memory
 
 std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
-  if (is_language_model(saved.config.model.type)) return text_predictor(saved);
+  if (saved.config.model.is_language_model()) return text_predictor(saved);
   if (saved.config.model.type == ModelConfig::Type::kExported) {
     throw UsageError("only built-in models predict; " + from.string() + " is of an exported model");
   }

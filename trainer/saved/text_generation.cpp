@@ -28,8 +28,11 @@ std::vector<std::int64_t> prompt_of(const GenerateOptions& options, const Vocabu
   std::vector<std::int64_t> tokens = options.prompt_tokens;
   if (tokens.empty()) {
     if (vocabulary == nullptr) {
-      throw UsageError("the model learned from the tokens of " + config.data.train_tokens +
-                       ", and what they stand for is not known; give --prompt-tokens N,N,..., or data.tokenizer=PATH");
+      const bool synthetic = config.data.type == DataConfig::Type::kSynthetic;
+      throw UsageError("the model learned from " +
+                       (synthetic ? "made-up tokens" : "the tokens of " + config.data.train_tokens) +
+                       ", and what they stand for is not known; give --prompt-tokens N,N,..." +
+                       (synthetic ? "" : ", or data.tokenizer=PATH"));
     }
     const auto encoded = vocabulary->encode(options.prompt.value_or("\n"));
     tokens.assign(encoded.begin(), encoded.end());
@@ -90,7 +93,7 @@ class Output {
 void generate_text(const GenerateOptions& options) {
   const SavedModel saved = find_saved_model(options.model.from, options.model.config, options.model.overrides);
   const TrainConfig& config = saved.config;
-  if (!is_language_model(config.model.type)) {
+  if (!config.model.is_language_model()) {
     throw UsageError("only a language model writes text; " + options.model.from.string() + " is of another model.type");
   }
   const auto vocabulary = vocabulary_of(config.data);

@@ -45,10 +45,6 @@ class LanguageModel : public Task {
 
 }  // namespace
 
-bool is_language_model(ModelConfig::Type type) {
-  return type == ModelConfig::Type::kGpt || type == ModelConfig::Type::kLlama;
-}
-
 TextContext context_of(const at::Tensor& tokens, const DataConfig& config) {
   return config.end_of_document ? several_texts(tokens, *config.end_of_document) : TextContext{};
 }

@@ -10,9 +10,6 @@
 
 namespace ddprun::trainer {
 
-// Whether a model of that type is one.
-bool is_language_model(ModelConfig::Type type);
-
 // What each of these tokens [n, positions] sees: of a document its own tokens, where the config tells documents apart.
 TextContext context_of(const at::Tensor& tokens, const DataConfig& config);
 

@@ -77,7 +77,8 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(through_worker_channel(Progress{.figures = {{"accuracy", 0.5}}}).figures, (FigureList{{"accuracy", 0.5}}));
   EXPECT_EQ(through_worker_channel(Progress{.figures_step = 7}).figures_step, 7);
   EXPECT_FALSE(through_worker_channel(Progress{}).figures_step);
-  EXPECT_EQ(through_worker_channel(Position{.stage = Stage::kSomewhere}).stage, Stage::kSomewhere);
+  for (const Stage stage : {Stage::kBatchNorm, Stage::kSomewhere})
+    EXPECT_EQ(through_worker_channel(Position{.stage = stage}).stage, stage);
   const Position position = through_worker_channel(Position{Phase::kRunning, 17, Stage::kOptimizer});
   EXPECT_EQ(position.step, 17);
   EXPECT_EQ(position.stage, Stage::kOptimizer);
@@ -268,6 +269,8 @@ TEST(Codec, WhatANewerMinorVersionMayAddIsPassedOver) {
   decoder.feed(bytes_of(frame(R"({"type":"signal","signal":9,"more":[1]})", "bytes behind it")));
   EXPECT_EQ(std::get<SignalReceived>(decoder.next_from_worker().value()).signal, 9);
   EXPECT_FALSE(decoder.next_from_worker().has_value());
+  decoder.feed(bytes_of(frame(R"({"type":"position","phase":"running","step":3,"stage":"dancing"})")));
+  EXPECT_EQ(std::get<Position>(decoder.next_from_worker().value()).stage, Stage::kSomewhere);
   decoder.feed(bytes_of(frame(R"({"type":"dance"})") + frame(R"({"type":"stop_at","step":5,"more":null})")));
   EXPECT_EQ(std::get<StopAt>(decoder.next_from_agent().value()).step, 5);
 }

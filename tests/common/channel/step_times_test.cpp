@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <optional>
+#include <vector>
 
 namespace ddprun::channel {
 namespace {
@@ -46,6 +47,19 @@ TEST(StepTimes, ShortStepsAreToldTogetherOnceASecond) {
   ASSERT_TRUE(pace);
   ASSERT_EQ(pace->times.size(), 9U);
   EXPECT_EQ(pace->times.back(), (StepTime{.step = 55, .steps = 6, .own_us = 108'000, .waiting_us = 6'000, .data_us = 12}));
+}
+
+TEST(StepTimes, AStepThatIsToldAgainIsCountedOnce) {
+  StepTimes times;
+  StepTimes::Time now{milliseconds(1000)};
+  EXPECT_TRUE(times.add({.step = 1, .own_us = 30'000}, now));
+  EXPECT_FALSE(times.add({.step = 1, .own_us = 40'000, .waiting_us = 2'000, .data_us = 7}, now)) << "an evaluation after it";
+  now += milliseconds(1000);
+  const auto pace = times.add({.step = 2, .own_us = 30'000, .waiting_us = 1'000}, now);
+  ASSERT_TRUE(pace);
+  EXPECT_EQ(pace->times, (std::vector{StepTime{.step = 2, .own_us = 70'000, .waiting_us = 3'000, .data_us = 7}}));
+  now += milliseconds(1000);
+  EXPECT_EQ(times.add({.step = 3, .own_us = 30'000}, now)->times.back().own_us, 30'000);
 }
 
 TEST(StepTimes, WakeTheAgentFiveTimesASecondAtMost) {

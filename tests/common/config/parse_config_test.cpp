@@ -458,13 +458,15 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
             "train.json:2:62: expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\" (/precision)");
   EXPECT_EQ(refusal_of_keys(exported + R"("channels_last": true)"),
             "train.json:2:66: expected false or nothing beside an exported model, whose layout is part of it (/channels_last)");
-  EXPECT_EQ(refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
-            "train.json:1:19: expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\" or \"arrays\" beside a model of "
-            "type \"cnn\"; \"tensors\" are for \"exported\" models (/data/type)");
+  EXPECT_EQ(
+      refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
+      "train.json:1:19: expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\" beside a "
+      "model of type \"cnn\"; \"tensors\" are for \"exported\" models (/data/type)");
   const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
-  EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),
-            "train.json:1:86: key 'classes' is for data type \"idx\" or \"csv\" or \"arrays\" or \"folder\" only, found type "
-            "\"tensors\" (/data/classes)");
+  EXPECT_EQ(
+      refused_config(tensors + R"("classes": 3}})"),
+      "train.json:1:86: key 'classes' is for data type \"idx\" or \"csv\" or \"arrays\" or \"folder\" or \"synthetic\" only, "
+      "found type \"tensors\" (/data/classes)");
   for (const char* augment : {R"("augment": {"flip": true}}})", R"("augment": {"mixup": 0.2}}})"}) {
     EXPECT_EQ(refused_config(tensors + augment),
               "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
@@ -495,6 +497,44 @@ TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {
             "train.json:1:69: expected 0 or at least image_size, which is 64, found 32 (/data/resize)");
   EXPECT_EQ(refused_config(R"({"data": {"dir": "d", "validation": {"fraction": 0.1, "samples": 3}}})"),
             "train.json:1:23: expected 'fraction' or 'samples', found both (/data/validation)");
+}
+
+TEST(ParseConfig, SyntheticDataNeedsNoFolderAndKnowsWhichKeysSayNothing) {
+  const TrainConfig config = parsed(R"({"data": {"type": "synthetic"}})");
+  EXPECT_EQ(config.data.type, DataConfig::Type::kSynthetic);
+  EXPECT_EQ(config.data.shape, (std::vector<std::int64_t>{1, 28, 28}));
+  const auto of = [](const std::string& model, const std::string& more) {
+    return refused_config(R"({"model": {"type": ")" + model + R"("}, "data": {"type": "synthetic")" + more);
+  };
+  for (const char* model : {"mlp", "cnn", "resnet18", "vit", "gpt", "llama"}) EXPECT_EQ(of(model, "}}"), "no error");
+  EXPECT_EQ(of("mlp", R"(, "shape": [5], "predict": "number"}})"), "no error");
+  EXPECT_EQ(of("gpt", R"(, "block_size": 8, "vocab_size": 9}})"), "no error");
+  EXPECT_EQ(
+      of("mlp", R"(, "dir": "d"}})"),
+      "train.json:1:58: key 'dir' is for data type \"idx\" or \"cifar10\" or \"cifar100\" or \"tensors\" or \"tokens\" or "
+      "\"csv\" or \"arrays\" or \"folder\" only, found type \"synthetic\" (/data/dir)");
+  EXPECT_EQ(of("mlp", R"(, "block_size": 8}})"),
+            "train.json:1:58: key 'block_size' is for model type \"gpt\" or \"llama\" only, found \"mlp\" (/data/block_size)");
+  EXPECT_EQ(of("gpt", R"(, "shape": [5]}})"),
+            "train.json:1:58: key 'shape' is for samples that are no tokens, found model type \"gpt\" (/data/shape)");
+  EXPECT_EQ(of("gpt", R"(, "predict": "number"}})"),
+            "train.json:1:58: key 'predict' is for samples that are no tokens, found model type \"gpt\" (/data/predict)");
+  EXPECT_EQ(of("mlp", R"(, "shape": [100000, 100000]}})"),
+            "train.json:1:67: expected at most 100,000,000 numbers in a sample, found more (/data/shape)");
+  EXPECT_EQ(of("resnet18", R"(, "shape": [64]}})"),
+            "train.json:1:72: expected 3 sizes, channels, height and width, beside a model of type \"resnet18\", found 1 "
+            "(/data/shape)");
+  EXPECT_EQ(
+      of("mlp", R"(, "train_samples": 1000000000}})"),
+      "train.json:1:75: expected at most 100,000,000 for data.type \"synthetic\", found 1000000000 (/data/train_samples)");
+  EXPECT_EQ(of("mlp", R"(}, "channels_last": true})"), "no error");
+  EXPECT_EQ(of("mlp", R"(, "predict": "number"}, "label_smoothing": 0.1})"),
+            "train.json:1:99: expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)");
+  EXPECT_EQ(of("mlp", R"(, "augment": {"flip": true}}})"),
+            "train.json:1:58: only pictures can be augmented, found \"synthetic\" for data.type (/data/augment)");
+  EXPECT_EQ(refused_config(R"({"data": {"type": "synthetc"}})").find("data.dir"), std::string::npos);
+  EXPECT_EQ(refused_config(R"({"model": {"type": "mlp"}, "data": {"type": "csv"}})"),
+            "train.json:1:28: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
 }
 
 TEST(PrintConfig, RoundTripsExactly) {

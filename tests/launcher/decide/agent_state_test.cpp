@@ -694,7 +694,7 @@ TEST_F(AgentStateTest, AScriptsHelperOfAnotherMajorVersionIsIgnored) {
   EXPECT_EQ(says(0, channel::Hello{.protocol = 2, .version = "helper", .minor = 3}), Lines{});
   const auto& ignored = std::get<HelperIgnored>(events_.back());
   EXPECT_EQ(describe(ignored),
-            "rank 0: helper speaks version 2.3 of the worker channel, and this ddprun 1.3: install both from one release; "
+            "rank 0: helper speaks version 2.3 of the worker channel, and this ddprun 1.4: install both from one release; "
             "what it reports is ignored, and the job goes on");
   exits(0, 0);
   EXPECT_EQ(swept(), Lines{"finish 0"});
@@ -710,7 +710,7 @@ TEST_F(AgentStateTest, AWorkerOfAnotherMajorVersionIsRefused) {
   EXPECT_EQ(swept(), Lines{"finish 2"});
   EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
   EXPECT_EQ(last_failure().first.message,
-            "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.3: install both from one release");
+            "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.4: install both from one release");
   EXPECT_FALSE(last_failure().first.status.has_value()) << "that it was killed is how, not why";
 }
 
@@ -735,6 +735,23 @@ TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {
   job(1, false, 1);
   exits(0, 85);
   EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+// Rank 0 has begun before rank 1 finds no data. A worker of ddptrain or of a loop in C++ is tried again then.
+TEST_F(AgentStateTest, AScriptsErrorOfItsDataEndsTheJobWhoeverHasBegun) {
+  const auto rank_1_finds_no_data = [this](bool of_ddptrain, bool of_loop) {
+    job(2, of_ddptrain, 3);
+    if (of_loop) says(0, channel::Regroupable{});
+    says(0, channel::PhaseChange{.phase = Phase::kRunning});
+    says(1, error(ErrorKind::kUsage));
+    exits(1, 1);
+    dies(0, SIGTERM);
+    swept();
+    return last_failure().first.cause;
+  };
+  EXPECT_EQ(rank_1_finds_no_data(false, false), Cause::kUsage);
+  EXPECT_EQ(rank_1_finds_no_data(true, false), Cause::kLateUsage);
+  EXPECT_EQ(rank_1_finds_no_data(false, true), Cause::kLateUsage);
 }
 
 TEST_F(AgentStateTest, ASignalWhileStoppingForAFailureMeansNoRestart) {

@@ -205,6 +205,28 @@ TEST_F(StragglerStateTest, StepsThatGoBackBeginAgain) {
   EXPECT_EQ(steps(20, slower(1, 0.020)), Said{"1 compute"});
 }
 
+// The figures of an evaluation come with the step that was told before it. All ranks take 30 ms for it, in each fifth step.
+TEST_F(StragglerStateTest, AStepThatIsToldAgainIsStillOneStep) {
+  begin(2);
+  Straggler found;
+  Said said;
+  for (std::int64_t step = 1; step <= 60; ++step) {
+    state_.add({.rank = 0, .step = step, .own = 0.020, .waiting = 0.031});
+    state_.add({.rank = 1, .step = step, .own = 0.050, .waiting = 0.001, .data = 0.030});
+    if (step % 5 == 0) {
+      for (const int rank : {0, 1}) state_.add({.rank = rank, .step = step, .own = 0.030});
+    }
+    for (const Straggler& finding : state_.judge()) {
+      said.push_back(words_of(finding));
+      found = finding;
+    }
+  }
+  EXPECT_EQ(said, Said{"1 data"});
+  EXPECT_EQ(found.step, 10);
+  EXPECT_NEAR(found.own_s, 0.056, 1e-9) << "ten steps of 50 ms, two evaluations of 30 ms";
+  EXPECT_NEAR(found.others_s, 0.026, 1e-9);
+}
+
 TEST_F(StragglerStateTest, TheExchangeItselfIsNamedOnSeveralNodesOnly) {
   const auto even = [](RankPace&) {};
   begin(4, true);

@@ -626,15 +626,21 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
   EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
-TEST_F(PlanTest, WorkersOfAProgramMayKeepTheirStateOnOneMachine) {
+TEST_F(PlanTest, WorkersOfAProgramMayKeepTheirStateWhereThoseOfATrainJsonMay) {
   EXPECT_GT(plan({"--nproc-per-node", "2", "--no-python", "sh"}).regroup_limit.count(), 0);
   EXPECT_EQ(plan({"--nproc-per-node", "2", "--recovery", "checkpoint", "--no-python", "sh"}).regroup_limit.count(), 0);
   EXPECT_EQ(plan({"--nproc-per-node", "1", "--no-python", "sh"}).regroup_limit.count(), 0);
-  const Plan nodes =
-      plan({"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "--recovery", "live", "--no-python", "sh"});
-  EXPECT_EQ(nodes.regroup_limit.count(), 0);
-  EXPECT_EQ(std::count(nodes.notes.begin(), nodes.notes.end(),
-                       "--recovery live has no effect here: on many machines all workers of a program start anew"),
+  const auto on_nodes = [&](Words more) {
+    Words words{"--nproc-per-node", "1", "--nnodes", "2", "--master-addr", "h"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words).regroup_limit.count();
+  };
+  EXPECT_EQ(on_nodes({"--no-python", "sh"}), 0);
+  EXPECT_GT(on_nodes({"--recovery", "live", "--no-python", "sh"}), 0);
+  EXPECT_EQ(on_nodes({"--recovery", "live", "-m", "site"}), 0) << "Python cannot leave a group";
+  const Plan in_python = plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "-m", "site"});
+  EXPECT_EQ(std::count(in_python.notes.begin(), in_python.notes.end(),
+                       "--recovery live has no effect here: on many machines all workers of a Python script start anew"),
             1);
 }
 

@@ -57,6 +57,20 @@ TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
+// The event has the time of before, and what is known of the clock is newer.
+TEST_F(TimeAccountTest, SettingTheClockJustBehindAnEventMakesNoTime) {
+  for (const std::int64_t set_by : {86400, -86400}) {
+    account_ = TimeAccount();
+    account_.on(RunStarted{.time_ns = 100000 * kAccountSecond, .world_size = 2});
+    account_.on(RoundStarted{.round = 0, .restart_count = 0, .world_size = 1, .time_ns = 100002 * kAccountSecond});
+    account_.on(WorkerStarted{0, 0, 100, 100003 * kAccountSecond}, set_by * kAccountSecond, 100004 * kAccountSecond);
+    account_.on(RunEnded{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (100010 + set_by) * kAccountSecond},
+                set_by * kAccountSecond, 100010 * kAccountSecond);
+    const double sum = std::accumulate(account_.seconds().begin(), account_.seconds().end(), 0.0);
+    EXPECT_DOUBLE_EQ(sum, 10) << set_by;
+  }
+}
+
 TEST_F(TimeAccountTest, WorkersThatNeverSpeakTrainFromTheirStart) {
   account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
   start(0, 2);

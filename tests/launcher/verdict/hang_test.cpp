@@ -186,6 +186,11 @@ TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
                                                     rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
                 .culprits,
             std::vector{1});
+  // A batch norm over all ranks is within a pass, before the gradients' sum.
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBatchNorm, 20), rank_in(1, Stage::kForward, 20)}).why,
+            "is in the forward or backward pass of step 21; rank 0 waits in a batch norm over all ranks of step 21");
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBatchNorm, 20), rank_in(1, Stage::kBackward, 20)}).why,
+            "is in a batch norm over all ranks of step 21; rank 1 waits in the all-reduce of the gradients of step 21");
   // States are compared first.
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
             "is in the optimizer of step 20; rank 0 waits in the comparison of the states after step 20");

@@ -75,7 +75,7 @@ TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
   settings.snapshots = "/proc/7/fd/9";
   settings.channel = ChannelUse::kOffered;
   const std::vector<std::string> inherited{"DDPRUN_SNAPSHOTS=/proc/1/fd/1"};
-  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("DDPRUN_SNAPSHOTS"), "/proc/7/fd/9");
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("DDPRUN_SNAPSHOTS"), "/proc/7/fd/9:0");
   settings.channel = ChannelUse::kGiven;
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
   settings.channel = ChannelUse::kOffered;
@@ -83,7 +83,20 @@ TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
 }
 
-// Ranks of a script lend their snapshots to other nodes.
+// No two workers of a node write to one place, also where each is told that it is local rank 0.
+TEST(WorkerEnvironment, EachWorkerHasAPlaceOfItsOwnInTheMemoryForSnapshots) {
+  for (const int rank : {0, 1}) {
+    WorkerSettings settings = settings_of_rank(rank, 2);
+    settings.snapshots = "/proc/7/fd/9";
+    settings.channel = ChannelUse::kOffered;
+    settings.only_device = {{"CUDA_VISIBLE_DEVICES", "5"}};
+    const auto environment = as_map(worker_environment({}, settings));
+    EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
+    EXPECT_EQ(environment.at("DDPRUN_SNAPSHOTS"), "/proc/7/fd/9:" + std::to_string(rank));
+  }
+}
+
+// Ranks of a script lend their snapshots to other nodes. Those of a node without memory for them say that they have none.
 TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
   WorkerSettings settings = settings_of_rank(0, 2);
   settings.snapshots = "/proc/7/fd/9";
@@ -97,6 +110,8 @@ TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
   EXPECT_EQ(environment.at("DDPRUN_NODE_ADDRESS"), "10.0.0.7");
   EXPECT_EQ(environment.at("DDPRUN_PORT_RANGE"), "29400-29499");
   settings.snapshots.clear();
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("DDPRUN_GENERATION"), "3");
+  settings.channel = ChannelUse::kNone;
   for (const char* name : {"DDPRUN_GENERATION", "DDPRUN_NODE_ADDRESS", "DDPRUN_PORT_RANGE"})
     EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains(name)) << name;
 }
@@ -167,7 +182,7 @@ TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
 }
 
-// A script is offered the channel, and gets nothing else that is ddptrain's.
+// A script is offered the channel with its round and address, and gets nothing else that is ddptrain's.
 TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.restart_count = 1;
@@ -178,7 +193,7 @@ TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
   const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "DDPRUN_CHANNEL=fd:9"};
   auto without = as_map(worker_environment(inherited, settings));
   settings.channel = ChannelUse::kOffered;
-  EXPECT_TRUE(without.emplace("DDPRUN_CHANNEL", "fd:3").second);
+  without.insert({{"DDPRUN_CHANNEL", "fd:3"}, {"DDPRUN_GENERATION", "4"}, {"DDPRUN_NODE_ADDRESS", "10.0.0.1"}});
   EXPECT_EQ(as_map(worker_environment(inherited, settings)), without);
   EXPECT_EQ(without.at("DDPRUN_RESTART_CAUSE"), "exit_code");
 }

@@ -163,7 +163,8 @@ TEST(Session, GoesOnFromNowhereElse) {
 class Resumption : public testing::Test {
  protected:
   Resumption() {
-    sessions_.heard_hello(5, hello());
+    sessions_.accept(5);
+    sessions_.hear(5, hello());
     sessions_.begin(5);
   }
   static Hello hello() {
@@ -182,7 +183,7 @@ class Resumption : public testing::Test {
 TEST_F(Resumption, WaitsAMomentForTheSameProcess) {
   ASSERT_TRUE(sessions_.lost(5, time_));
   FromCoordinator release = Release{};
-  EXPECT_FALSE(sessions_.say(5, release));
+  EXPECT_FALSE(sessions_.say(5, release).has_value());
   EXPECT_FALSE(sessions_.take_over(time_ + milliseconds(999)).has_value());
   Resume other = back();
   other.incarnation = 4;
@@ -194,6 +195,7 @@ TEST_F(Resumption, WaitsAMomentForTheSameProcess) {
   EXPECT_TRUE(std::holds_alternative<Release>(returned->missing.front()));
   EXPECT_EQ(sessions_.link_behind(6), 5u);
   EXPECT_EQ(sessions_.carrier_of(5), 6u);
+  EXPECT_EQ(sessions_.say(5, release), std::optional<LinkId>(6));
   EXPECT_FALSE(sessions_.take_over(time_ + seconds(9)).has_value());
 }
 
@@ -214,9 +216,25 @@ TEST_F(Resumption, NoticesAConnectionThatBrokeOnTheOtherSideOnly) {
   EXPECT_EQ(sessions_.link_behind(6), 6u);
 }
 
+// Only a broken or hostile member asks for this.
+TEST_F(Resumption, NeverTakesAConnectionThatCarriesASession) {
+  EXPECT_FALSE(sessions_.resume(5, back()).has_value());
+  sessions_.accept(6);
+  Hello second = hello();
+  second.attempt = 3;
+  sessions_.hear(6, second);
+  sessions_.begin(6);
+  EXPECT_FALSE(sessions_.resume(6, back()).has_value());
+  EXPECT_EQ(sessions_.links(), (std::vector<LinkId>{5, 6}));
+  sessions_.end(5);
+  sessions_.end(6);
+  EXPECT_FALSE(sessions_.resume(7, back()).has_value());
+}
+
 TEST_F(Resumption, IsBoundedByTheLease) {
   MemberSessions quick{Rules{}, milliseconds(2000)};
-  quick.heard_hello(5, hello());
+  quick.accept(5);
+  quick.hear(5, hello());
   quick.begin(5);
   ASSERT_TRUE(quick.lost(5, time_));
   EXPECT_EQ(quick.next_deadline(), time_ + milliseconds(400));

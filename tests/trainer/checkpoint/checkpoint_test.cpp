@@ -95,6 +95,22 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(latest(folder.path()), "step-000000400");
 }
 
+// A copy that follows links makes a folder of `latest`. Nothing depends on it.
+TEST(Checkpoint, AFolderInPlaceOfTheLinkIsSaidAndTheNewestAreKept) {
+  TemporaryFolder folder;
+  fs::create_directories(folder / "latest");
+  test::write_text(folder / "latest" / "manifest.json", "{}");
+  for (const std::int64_t step : {100, 200, 300}) {
+    const SaveResult saved = save_checkpoint(folder.path(), sample_state(step), newest(2));
+    EXPECT_NE(saved.note.find("latest is a folder and no link; remove it, and the next save makes it anew"), std::string::npos)
+        << saved.note;
+  }
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000200", "step-000000300"}));
+  fs::remove_all(folder / "latest");
+  EXPECT_EQ(save_checkpoint(folder.path(), sample_state(400), newest(2)).note, "");
+  EXPECT_EQ(latest(folder.path()), "step-000000400");
+}
+
 TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
   TemporaryFolder folder;
   save_checkpoint(folder.path(), sample_state(900), newest(1));

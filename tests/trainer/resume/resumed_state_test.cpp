@@ -5,9 +5,11 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -114,6 +116,41 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
 INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
                          testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0}, std::vector<int>{1, 2},
                                          std::vector<int>{2}));
+
+// Whoever becomes rank 0 shows them: what was shown is not known from the weights.
+TEST(SharedState, WhoIsNewHasTheFiguresOfTheNewestStepAndEvaluation) {
+  const auto rank = as_rank_of(2);
+  if (!rank) return;
+  const TrainConfig config = config_of_test();
+  const Peers peers(rank->group, rank->environment.rank, 2, c10::kCPU);
+  TrainingState state = peers.rank() == 0 ? trained_state(config) : new_state(config);
+  StateOrigin origin = peers.rank() == 0 ? StateOrigin::kSurvivors : StateOrigin::kUntouched;
+  if (peers.rank() == 0) {
+    state.figures = StepFigures{.step = kStep,
+                                .loss = std::numeric_limits<double>::quiet_NaN(),
+                                .lr = 0.1,
+                                .gradient_norm = std::numeric_limits<double>::infinity(),
+                                .peak_memory = 3'000'000'001,
+                                .largest_peak_memory = 5'000'000'002,
+                                .skipped = 4};
+    state.evaluation =
+        StepEvaluation{.step = kStep, .result = {.figures = {{"loss", 0.3}, {"accuracy", 1.0 / 3}}, .samples = 9}};
+  }
+  EXPECT_EQ(share_state(state, origin, peers).without, std::vector{1});
+  ASSERT_TRUE(state.figures && state.evaluation);
+  EXPECT_EQ(state.figures->step, kStep);
+  EXPECT_TRUE(std::isnan(state.figures->loss));
+  EXPECT_EQ(state.figures->lr, 0.1);
+  EXPECT_TRUE(std::isinf(state.figures->gradient_norm));
+  EXPECT_EQ(state.figures->peak_memory, 3'000'000'001);
+  EXPECT_EQ(state.figures->largest_peak_memory, 5'000'000'002);
+  EXPECT_EQ(state.figures->skipped, 4);
+  EXPECT_EQ(state.evaluation->step, kStep);
+  ASSERT_EQ(state.evaluation->result.figures.size(), 2U);
+  EXPECT_EQ(state.evaluation->result.figures[1].name, "accuracy");
+  EXPECT_EQ(state.evaluation->result.figures[1].value, 1.0 / 3);
+  EXPECT_EQ(state.evaluation->result.samples, 9);
+}
 
 // Who sends is lost in the middle: what the other one holds may be the most advanced state that is left.
 TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {

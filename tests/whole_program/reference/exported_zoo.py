@@ -242,6 +242,70 @@ class Repeats(nn.Linear):
         return super().forward(while_loop(lambda x: x.abs().max() > 0.5, lambda x: (x * 0.5,), (image,))[0])
 
 
+class Shares(nn.Linear):
+    """Two parameters in one memory, of which each is trained."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.other = nn.Linear(inputs, outputs)
+        self.other.weight.data = self.weight.data
+
+    def forward(self, image):
+        return super().forward(image) + self.other(image)
+
+
+class Mirrors(nn.Linear):
+    """A buffer in the memory of a parameter."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.register_buffer("seen", self.weight.detach())
+
+    def forward(self, image):
+        return super().forward(image) + image @ self.seen.t()
+
+
+class Hooks(nn.Linear):
+    """The gradient that an optimizer sees is another one."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.weight.register_hook(lambda gradient: gradient * 10)
+
+
+class Warms(nn.Linear):
+    """A warm-up by a counter that is no buffer."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.steps = 0
+
+    def forward(self, image):
+        if self.training:
+            self.steps += 1
+        return super().forward(image) * min(1.0, self.steps / 10)
+
+
+class Alone(nn.Linear):
+    """In training it takes two samples or more. With one sample its evaluation does something else."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.norm = nn.BatchNorm1d(inputs)
+
+    def forward(self, image):
+        image = self.norm(image)
+        return super().forward(image + (image.std(0, keepdim=True) if image.shape[0] > 1 else torch.zeros(1, image.shape[1])))
+
+
+class Turned(nn.Linear):
+    """A weight that is not stored row by row."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.weight = nn.Parameter(torch.randn(inputs, outputs).t())
+
+
 class Leaves(nn.Linear):
     """Leaves PyTorch on the way."""
 

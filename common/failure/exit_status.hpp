@@ -1,6 +1,7 @@
 // How a process ended.
 #pragma once
 
+#include <csignal>
 #include <string>
 
 namespace ddprun {
@@ -13,6 +14,8 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
   bool ok() const { return code == 0 && signal == 0; }
   int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
+  // Of SIGKILL, which the OOM killer sends. A wrapper whose child was killed exits with 137; no other code is a sign of it.
+  bool by_sigkill() const { return as_exit_code() == 128 + SIGKILL; }
 };
 
 // "exit code 3", "signal 9 (SIGKILL)"

@@ -88,7 +88,7 @@ class Guardian {
   void keep_report(const ReceivedRequest& received);
   void place_later();
   void place_workers();
-  MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
+  MemoryEvidence memory_of(int number, const Worker& worker, const ExitStatus& status, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
   void end_of_grant();
   void carry_out(const SweepState::Orders& orders);
@@ -370,7 +370,8 @@ void Guardian::reap_worker(int number) {
     notice.core_dumped = info.si_code == CLD_DUMPED ? 1 : 0;
   }
   notice.overdue = worker->overdue && notice.signal == SIGKILL ? 1 : 0;
-  if (info.si_status != 0 && !worker->killed && notice.overdue == 0) notice.memory = memory_of(number, *worker, info, usage);
+  const ExitStatus status{.code = notice.code, .signal = notice.signal};
+  if (!status.ok() && !worker->killed && notice.overdue == 0) notice.memory = memory_of(number, *worker, status, usage);
   cgroups_.forget(number);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;
@@ -386,10 +387,10 @@ void Guardian::reap_worker(int number) {
 
 // The log is long. It is read only when the kernel has killed some process, and only for a question that no counter has
 // answered.
-MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const {
-  MemoryEvidence evidence = memory_.take(cgroups_.folder_of(number), cgroups_.kills_before(number));
+MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const ExitStatus& status, const rusage& usage) const {
+  MemoryEvidence evidence = memory_.take(status, cgroups_.folder_of(number), cgroups_.kills_before(number));
   evidence.worker_peak = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
-  const bool by_sigkill = info.si_code != CLD_EXITED && info.si_status == SIGKILL;
+  const bool by_sigkill = status.signal == SIGKILL;
   const bool unsettled = evidence.machine_kills != 0 && evidence.worker_kills <= 0;
   if (by_sigkill && unsettled && kernel_log_names(worker.pid, worker.started_us)) evidence.in_kernel_log = 1;
   return evidence;

@@ -18,9 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "name value" or "name: value kB" in a file of such lines.
-std::int64_t value_in(const fs::path& file, std::string_view name) {
-  const std::string text = read_kernel_file(file.c_str()).value_or("");
+// "name value" or "name: value kB" in a text of such lines.
+std::int64_t value_of(const std::string& text, std::string_view name) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     if (at != 0 && text[at - 1] != '\n') continue;
     const std::size_t value = text.find_first_not_of(": \t", at + name.size());
@@ -28,6 +27,10 @@ std::int64_t value_in(const fs::path& file, std::string_view name) {
     return std::strtoll(text.c_str() + value, nullptr, 10);
   }
   return -1;
+}
+
+std::int64_t value_in(const fs::path& file, std::string_view name) {
+  return value_of(read_kernel_file(file.c_str()).value_or(""), name);
 }
 
 // Without a limit version 2 has "max", and version 1 a number near the largest.
@@ -79,19 +82,21 @@ void MemoryWatch::begin() {
   before_ = count();
 }
 
-MemoryEvidence MemoryWatch::take(const fs::path& worker_cgroup, std::int64_t worker_kills_before) const {
+MemoryEvidence MemoryWatch::take(const ExitStatus& status, const fs::path& worker_cgroup,
+                                 std::int64_t worker_kills_before) const {
   MemoryEvidence evidence;
+  if (tree() && !worker_cgroup.empty())
+    evidence.worker_kills = added(worker_kills_before, oom_kills_in(worker_cgroup, version()));
+  if (!status.by_sigkill() && evidence.worker_kills <= 0) return evidence;
   evidence.taken = 1;
   const Counts now = count();
   evidence.job_kills = added(before_.job, now.job);
   evidence.machine_kills = added(before_.machine, now.machine);
-  if (tree()) {
-    if (!worker_cgroup.empty()) evidence.worker_kills = added(worker_kills_before, oom_kills_in(worker_cgroup, version()));
-    find_smallest_limit(*tree(), worker_cgroup.empty() ? tree()->folder : worker_cgroup, version(), evidence);
-  }
+  if (tree()) find_smallest_limit(*tree(), worker_cgroup.empty() ? tree()->folder : worker_cgroup, version(), evidence);
   constexpr std::int64_t kKib = 1024;
-  if (const std::int64_t kib = value_in(proc_ / "meminfo", "MemAvailable"); kib >= 0) evidence.available = kib * kKib;
-  if (const std::int64_t kib = value_in(proc_ / "meminfo", "MemTotal"); kib >= 0) evidence.total = kib * kKib;
+  const std::string memory = read_kernel_file((proc_ / "meminfo").c_str()).value_or("");
+  if (const std::int64_t kib = value_of(memory, "MemAvailable"); kib >= 0) evidence.available = kib * kKib;
+  if (const std::int64_t kib = value_of(memory, "MemTotal"); kib >= 0) evidence.total = kib * kKib;
   return evidence;
 }
 

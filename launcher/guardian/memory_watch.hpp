@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "common/failure/exit_status.hpp"
 #include "launcher/events/memory_evidence.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
 
@@ -25,8 +26,11 @@ class MemoryWatch {
   // `proc` is /proc, or a folder like it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
   void begin();  // later counts belong to the workers that start now
-  // `worker_cgroup` is empty when the worker has none of its own.
-  MemoryEvidence take(const std::filesystem::path& worker_cgroup, std::int64_t worker_kills_before) const;
+  // `worker_cgroup` is empty when the worker has none of its own. Of an end that is not by SIGKILL only the worker's own
+  // counter is read, and nothing is `taken` unless that has grown: most ends are asked for, and the next workers wait for all
+  // of them.
+  MemoryEvidence take(const ExitStatus& status, const std::filesystem::path& worker_cgroup,
+                      std::int64_t worker_kills_before) const;
 
  private:
   struct Counts {

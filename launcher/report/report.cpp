@@ -147,11 +147,12 @@ struct Report::Impl {
   bool is_over = false;  // the run has ended, and the file must say so
   using Sync = ReportFile::Sync;
   void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
+  void write_soon() { out->write_soon(whole()); }
 
   Later later;
   std::shared_ptr<int> alive = std::make_shared<int>(0);
   void write_start() {
-    if (!later || facts.kept == ReportFacts::Kept::kAlways || document["rounds"].size() > 1) return write();
+    if (!later || facts.kept == ReportFacts::Kept::kAlways || document["rounds"].size() > 1) return write_soon();
     later([this, token = std::weak_ptr<int>(alive)] {
       if (!token.expired()) write();
     });
@@ -322,7 +323,7 @@ struct Report::Impl {
     }
     failed["decision"] = name_of(event.decision);
     failed["why"] = event.why;
-    write();
+    write_soon();
   }
 
   void add(const Regrouped& event) {
@@ -438,8 +439,8 @@ void Report::on(const RunEvent& event) {
 }
 
 void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later) {
-  impl_->later = std::move(later);
-  impl_->out->write_behind(files, std::move(keep));
+  impl_->later = later;
+  impl_->out->write_behind(files, std::move(keep), std::move(later));
 }
 
 const std::string& Report::warning() const {

@@ -53,33 +53,57 @@ struct ReportFile::Newest {
   std::mutex mutex;
   std::optional<std::string> text;  // the text that waits to be written
   Sync sync = Sync::kNo;
+  bool queued = false;  // a piece of the queue will take the text
   int error = 0;
 };
 
 ReportFile::ReportFile(fs::path path) : path_(std::move(path)), newest_(std::make_shared<Newest>()) {}
 
-void ReportFile::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
+void ReportFile::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later) {
   files_ = &files;
   keep_ = std::move(keep);
+  later_ = std::move(later);
 }
 
 void ReportFile::write(std::string text, Sync sync) {
-  if (keep_ && !(files_ != nullptr && files_->is_at_once())) keep_(text);
   if (files_ == nullptr) {
     newest_->error = put(path_, text, sync);
     return;
   }
-  std::unique_lock lock(newest_->mutex);
-  const bool waits = newest_->text.has_value();
+  keep_text(std::move(text), sync);
+  add_piece();
+}
+
+void ReportFile::write_soon(std::string text) {
+  if (files_ == nullptr || files_->is_at_once() || !later_) return write(std::move(text));
+  if (keep_text(std::move(text), Sync::kNo)) return;
+  later_([this, newest = std::weak_ptr<Newest>(newest_)] {
+    if (!newest.expired()) add_piece();
+  });
+}
+
+// Whether an earlier text waited. Who comes for that one finds this one.
+bool ReportFile::keep_text(std::string text, Sync sync) {
+  if (keep_ && !files_->is_at_once()) keep_(text);
+  const std::lock_guard lock(newest_->mutex);
+  const bool waited = newest_->text.has_value();
   newest_->text = std::move(text);
   newest_->sync = sync;
-  lock.unlock();  // when add() does the work itself, the work takes this lock
-  if (waits) return;
+  return waited;
+}
+
+void ReportFile::add_piece() {
+  {
+    const std::lock_guard lock(newest_->mutex);
+    if (newest_->queued || !newest_->text) return;
+    newest_->queued = true;
+  }  // when add() does the work itself, the work takes this lock
   files_->add(
       [to = newest_, where = path_] {
         std::unique_lock taking(to->mutex);
         const std::string taken = *std::exchange(to->text, std::nullopt);
         const Sync how = to->sync;
+        to->queued = false;
         taking.unlock();
         const int error = put(where, taken, how);
         taking.lock();

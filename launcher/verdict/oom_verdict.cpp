@@ -37,11 +37,6 @@ std::string kills_counted(const MemoryEvidence& e) {
   return text.empty() ? text : "kills for memory in this round: " + text;
 }
 
-// A wrapper whose child was killed exits with 137. Any other exit code is no sign of an OOM kill.
-bool died_of_sigkill(const ExitStatus& status) {
-  return status.signal == SIGKILL || (status.signal == 0 && status.code == 128 + SIGKILL);
-}
-
 }  // namespace
 
 std::string format_bytes(std::int64_t bytes) {
@@ -61,7 +56,7 @@ std::string format_bytes(std::int64_t bytes) {
 
 OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   OomVerdict verdict;
-  if (e.taken == 0 || !(died_of_sigkill(status) || e.worker_kills > 0)) return verdict;
+  if (e.taken == 0 || !(status.by_sigkill() || e.worker_kills > 0)) return verdict;
   verdict.evidence = numbers(e);
   if (const std::string kills = kills_counted(e); !kills.empty()) append(verdict.evidence, kills);
   if (e.in_kernel_log != 0) append(verdict.evidence, "named in the kernel's log");
@@ -69,15 +64,15 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   const std::string tail = figures.empty() ? "" : "; " + figures;
 
   // Proof is the worker's own counter or the kernel's log. The job's counter is proof only when the worker has none.
-  const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && died_of_sigkill(status);
+  const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && status.by_sigkill();
   if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
     verdict.proof = OomVerdict::Proof::kProven;
     verdict.message =
-        (died_of_sigkill(status) ? "killed by the kernel: out of memory" : "the kernel killed a process of it: out of memory") +
+        (status.by_sigkill() ? "killed by the kernel: out of memory" : "the kernel killed a process of it: out of memory") +
         tail;
     return verdict;
   }
-  if (!died_of_sigkill(status) || e.worker_kills == 0) return verdict;
+  if (!status.by_sigkill() || e.worker_kills == 0) return verdict;
   const bool limit_reached =
       e.limit > 0 && e.limit_peak >= 0 && static_cast<double>(e.limit_peak) >= kFull * static_cast<double>(e.limit);
   const bool machine_full =

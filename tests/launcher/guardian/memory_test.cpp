@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Proof = OomVerdict::Proof;
 constexpr std::int64_t kMib = 1 << 20;
+constexpr ExitStatus kKilled{.signal = SIGKILL};
 
 constexpr const char* kHybridMounts =
     "24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
@@ -81,7 +82,7 @@ TEST_F(MemoryWatchTest, OfVersionOneCountsWhatWasAddedAndFindsTheSmallestLimit) 
   MemoryWatch watch({.memory = job(), .unified = std::nullopt}, folder_.path() / "proc");
   watch.begin();
   machine(8);
-  const MemoryEvidence evidence = watch.take(job().folder / "worker-0", 3);
+  const MemoryEvidence evidence = watch.take(kKilled, job().folder / "worker-0", 3);
   EXPECT_EQ(evidence.worker_kills, 1);
   EXPECT_EQ(evidence.job_kills, 0);
   EXPECT_EQ(evidence.machine_kills, 1);
@@ -101,17 +102,38 @@ TEST_F(MemoryWatchTest, OfVersionTwoReadsItsOwnNames) {
   MemoryWatch watch({.memory = std::nullopt, .unified = job()}, folder_.path() / "proc");
   watch.begin();
   write("tree/job/memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 5\n");
-  const MemoryEvidence evidence = watch.take({}, -1);
+  const MemoryEvidence evidence = watch.take(kKilled, {}, -1);
   EXPECT_EQ(evidence.worker_kills, -1);  // it has no cgroup of its own
   EXPECT_EQ(evidence.job_kills, 1);
   EXPECT_EQ(evidence.limit, 1024 * kMib);
   EXPECT_EQ(evidence.limit_usage, -1);
 }
 
+// Each file costs time for which the next workers wait.
+TEST_F(MemoryWatchTest, OfAnotherEndThanASigkillOnlyTheWorkersOwnCounterIsRead) {
+  machine(7);
+  write("tree/job/memory.limit_in_bytes", "536870912\n");
+  write("tree/job/worker-0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n");
+  MemoryWatch watch({.memory = job(), .unified = std::nullopt}, folder_.path() / "proc");
+  watch.begin();
+  machine(8);
+  for (const ExitStatus& status : {ExitStatus{.signal = SIGTERM}, ExitStatus{.code = 1}}) {
+    const MemoryEvidence nothing = watch.take(status, job().folder / "worker-0", 4);
+    EXPECT_EQ(nothing.taken, 0);
+    EXPECT_EQ(nothing.total, -1);
+    EXPECT_EQ(nothing.limit, -1);
+    const MemoryEvidence killed_below = watch.take(status, job().folder / "worker-0", 3);
+    EXPECT_EQ(killed_below.taken, 1);
+    EXPECT_EQ(killed_below.worker_kills, 1);
+    EXPECT_EQ(killed_below.limit, 512 * kMib);
+  }
+  EXPECT_EQ(watch.take({.code = 137}, {}, -1).machine_kills, 1);  // of a wrapper whose child was killed
+}
+
 TEST_F(MemoryWatchTest, WhatAMachineDoesNotTellIsUnknown) {
   MemoryWatch watch({}, folder_.path() / "nothing");
   watch.begin();
-  const MemoryEvidence evidence = watch.take({}, -1);
+  const MemoryEvidence evidence = watch.take(kKilled, {}, -1);
   EXPECT_EQ(evidence.taken, 1);
   for (const std::int64_t value : {evidence.worker_kills, evidence.job_kills, evidence.machine_kills, evidence.limit,
                                    evidence.available, evidence.total}) {
@@ -136,7 +158,6 @@ MemoryEvidence looked_at() {
   return evidence;
 }
 
-const ExitStatus kKilled{.code = 0, .signal = SIGKILL};
 
 TEST(OomVerdict, ACountOfItsOwnIsProof) {
   MemoryEvidence evidence = looked_at();

@@ -1,6 +1,7 @@
 // ddprun: parses the command line, plans the job and runs it (launcher/start/). It refuses what it can before it starts
 // anything. An error ends it with one line "ddprun: ..." on stderr and the exit code of the error's type (docs/exit-codes.md).
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -172,6 +173,7 @@ void open_missing_standard_streams() {
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
+  ::mallopt(M_ARENA_MAX, 1);   // threads write files and look up names: a heap of their own would cost time and memory
   ::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end the job
   ::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the kernel would reap our workers and drop their exit status
   using namespace ddprun;

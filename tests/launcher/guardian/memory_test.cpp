@@ -158,7 +158,6 @@ MemoryEvidence looked_at() {
   return evidence;
 }
 
-
 TEST(OomVerdict, ACountOfItsOwnIsProof) {
   MemoryEvidence evidence = looked_at();
   evidence.worker_kills = 1;

@@ -1,0 +1,46 @@
+// Ranks compare their configs before they train together.
+#include "trainer/resume/run_claim.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/base/error.hpp"
+#include "tests/trainer/parallel/ranks.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+TEST(AgreeOnConfig, OnlyKeysOfTheWholeJobMustBeEqual) {
+  const auto rank = as_rank_of(3);
+  if (!rank) return;
+  const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
+  const auto refusal = [&](const TrainConfig& config) -> std::string {
+    try {
+      agree_on_config(config, peers);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  TrainConfig config;
+  config.name = "job";
+  config.data.dir = "/here";
+  EXPECT_EQ(refusal(config), "");
+
+  TrainConfig with_own_folder = config;
+  if (peers.rank() == 2) with_own_folder.data.dir = "/elsewhere";
+  EXPECT_EQ(refusal(with_own_folder), "") << "each node has its own";
+
+  TrainConfig other = config;
+  if (peers.rank() == 2) other.batch_size = config.batch_size + 1;
+  const std::string said = refusal(other);
+  if (peers.rank() < 2) {
+    EXPECT_EQ(said, "");
+  } else {
+    EXPECT_NE(said.find("this rank was given another config than rank 0:\n  /batch_size: "), std::string::npos) << said;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

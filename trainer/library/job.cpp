@@ -239,8 +239,8 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   StateOrigin& origin = state.impl().origin;
   const trainer::Peers& peers = place.peers();
   if (place.recovery()) {
-    builds.agree(own_program.get(), trainer::is_whole(origin), peers);
-    const trainer::Sharing sharing = trainer::share_state(training, origin, peers);
+    const auto progress = builds.agree(own_program.get(), trainer::progress_of(training, origin), peers);
+    const trainer::Sharing sharing = trainer::share_state(training, origin, peers, progress);
     if (origin == StateOrigin::kSurvivors) return trainer::compare_states(training, peers, sharing.holders);
   }
   const bool spoilt = origin == StateOrigin::kNothing;  // half of it was received or changed

@@ -83,8 +83,8 @@ void StateSource::leave() {
 void StateSource::agree(Membership& membership, const Run& run) {
   Sharing sharing;
   if (process_.recovery()) {
-    builds_.agree(own_program_.get(), is_whole(origin_), membership.peers());
-    sharing = share_state(state_, origin_, membership.peers());
+    const auto progress = builds_.agree(own_program_.get(), progress_of(state_, origin_), membership.peers());
+    sharing = share_state(state_, origin_, membership.peers(), progress);
   }
   if (origin_ == StateOrigin::kSurvivors) {
     take_from_survivors(membership, run, sharing.holders, sharing.without);

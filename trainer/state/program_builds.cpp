@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/hashed_file.hpp"
+#include "trainer/state/state_sharing.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -40,15 +41,18 @@ StateDigest digest_of_own_program() {
   }
 }
 
-void ProgramBuilds::agree(const StateDigest& own, bool holds_state, const Peers& peers) {
-  const std::array<std::int64_t, 3> mine{own[0], own[1], holds_state ? 1 : 0};
+std::vector<std::int64_t> ProgramBuilds::agree(const StateDigest& own, std::int64_t progress, const Peers& peers) {
+  const bool holds_state = progress != kNoProgress;
+  const std::array<std::int64_t, 3> mine{own[0], own[1], progress};
   const std::vector<std::int64_t> all = peers.from_all(mine);
+  std::vector<std::int64_t> progresses;
+  for (std::size_t i = 2; i < all.size(); i += mine.size()) progresses.push_back(all[i]);
   std::set<StateDigest> here, of_holders;
   std::vector<int> strange;
   for (const bool holders : {true, false}) {
     for (std::size_t i = 0; i < all.size(); i += mine.size()) {
       const StateDigest build{all[i], all[i + 1]};
-      if (holders && all[i + 2] != 0) of_holders.insert(build);
+      if (holders && all[i + 2] != kNoProgress) of_holders.insert(build);
       if (holders || of_holders.contains(build)) continue;
       here.insert(build);
       strange.push_back(static_cast<int>(i / mine.size()));
@@ -64,6 +68,7 @@ void ProgramBuilds::agree(const StateDigest& own, bool holds_state, const Peers&
                           "else: nobody keeps the state, and all start again from the newest checkpoint");
   }
   known_ = std::move(here);
+  return progresses;
 }
 
 }  // namespace ddprun::trainer

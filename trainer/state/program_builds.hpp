@@ -3,9 +3,11 @@
 // trainer/life/state_source.cpp asks on every new group.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "trainer/parallel/peers.hpp"
 #include "trainer/state/state_comparison.hpp"
@@ -24,8 +26,10 @@ StateDigest digest_of_own_program();
 class ProgramBuilds {
  public:
   // Collective. Nodes may have had different builds when the group began, and each may come back. Throws OtherBuildError on all
-  // ranks where one that holds state has not been in a group with the build of every rank. `own`: of this rank.
-  void agree(const StateDigest& own, bool holds_state, const Peers& peers);
+  // ranks where one that holds state has not been in a group with the build of every rank. `own`: of this rank. `progress`:
+  // progress_of() its state (state_sharing.hpp). Returns that of all ranks, since all of a lost rank's peers wait for each
+  // exchange.
+  std::vector<std::int64_t> agree(const StateDigest& own, std::int64_t progress, const Peers& peers);
 
  private:
   std::set<StateDigest> known_;  // of the last group's ranks

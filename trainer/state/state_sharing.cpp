@@ -17,14 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kNoState = -1;
-
-// Grows with what the rank has done: the steps, and after the last of them its evaluation.
-std::int64_t progress_of(const TrainingState& state, StateOrigin origin) {
-  if (!is_whole(origin)) return kNoState;
-  return 2 * state.step + (state.evaluation && state.evaluation->step == state.step ? 1 : 0);
-}
-
 // Numbers as their bits: JSON has no NaN, and the log has to show what would have been shown.
 json bits(double value) {
   return std::bit_cast<std::int64_t>(value);
@@ -125,11 +117,19 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
 
 }  // namespace
 
+std::int64_t progress_of(const TrainingState& state, StateOrigin origin) {
+  if (!is_whole(origin)) return kNoProgress;
+  return 2 * state.step + (state.evaluation && state.evaluation->step == state.step ? 1 : 0);
+}
+
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers) {
+  return share_state(state, origin, peers, peers.from_all(progress_of(state, origin)));
+}
+
+Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers, const std::vector<std::int64_t>& progress) {
   const at::NoGradGuard no_gradients;
-  const std::vector<std::int64_t> progress = peers.from_all(progress_of(state, origin));
   const std::int64_t most = *std::max_element(progress.begin(), progress.end());
-  if (most == kNoState) return {};
+  if (most == kNoProgress) return {};
 
   std::vector<int> others;
   Sharing sharing;
@@ -137,7 +137,7 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
   for (int rank = 0; rank < peers.world(); ++rank) {
     const std::int64_t has = progress[static_cast<std::size_t>(rank)];
     (has == most ? holders : others).push_back(rank);
-    if (has == kNoState) sharing.without.push_back(rank);
+    if (has == kNoProgress) sharing.without.push_back(rank);
   }
   // Each holder serves its part of the others, all at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {

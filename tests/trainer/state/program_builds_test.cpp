@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/trainer/parallel/ranks.hpp"
+#include "trainer/state/state_sharing.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -22,7 +23,10 @@ TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
     const auto own = static_cast<std::size_t>(peers.rank());
     if (!holds[own]) builds = ProgramBuilds();
     try {
-      builds.agree(of_ranks[own], holds[own], peers);
+      const auto progress = builds.agree(of_ranks[own], holds[own] ? 7 + peers.rank() : kNoProgress, peers);
+      for (std::size_t i = 0; i < holds.size(); ++i) {
+        EXPECT_EQ(progress.at(i), holds[i] ? 7 + static_cast<std::int64_t>(i) : kNoProgress);
+      }
     } catch (const OtherBuildError& error) {
       return error.what();
     }

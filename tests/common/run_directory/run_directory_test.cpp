@@ -332,7 +332,8 @@ TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
   start.get();
 }
 
-// Another one asks at the same moment, and nobody holds the lock: an asker that took it for itself would be taken for a live run.
+// Another one asks at the same moment, and nobody holds the lock: an asker that took it for itself would be taken for a live
+// run.
 TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) {
   const TemporaryFolder folder;
   opened(folder / "a");

@@ -1,5 +1,5 @@
-// A few Nodes on a network that delivers in a millisecond, for stories that a test tells step by step: who comes when, who is cut
-// off, whose workers are stuck, who dies. Each word and each loss comes in the order of the story, and nothing is random;
+// A few Nodes on a network that delivers in a millisecond, for stories that a test tells step by step: who comes when, who is
+// cut off, whose workers are stuck, who dies. Each word and each loss comes in the order of the story, and nothing is random;
 // tests/rendezvous/simulation has the faults that a seed thinks of.
 #pragma once
 
@@ -213,8 +213,8 @@ class FewNodes {
     dialler.links[link] = listener.links[accepted] = connections_.size();
     connections_.push_back({.agent = {number, to}, .link = {link, accepted}});
     on(to, node_event::LinkOpened{.link = accepted, .local_host = {}});
-    on(number, node_event::LinkOpened{
-                   .link = link, .local_host = address_of(number).host, .own_host = address_of(number).host});
+    on(number,
+       node_event::LinkOpened{.link = link, .local_host = address_of(number).host, .own_host = address_of(number).host});
   }
   template <class Message>
   void say(int number, LinkId link, Message message) {

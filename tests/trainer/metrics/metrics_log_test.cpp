@@ -104,8 +104,8 @@ TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   EXPECT_EQ(troubles.told.size(), 1U);
 }
 
-// A network's file system has lost the file that is open (ESTALE); its path leads to another one, or to none. No record of these
-// is missing: what could not be written goes where the next one goes.
+// A network's file system has lost the file that is open (ESTALE); its path leads to another one, or to none. No record of
+// these is missing: what could not be written goes where the next one goes.
 TEST(MetricsLog, GoesOnInANewFileWhenTheOneThatIsOpenIsStale) {
   TemporaryFolder folder;
   Troubles troubles;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/node/node.hpp"
+#include "rendezvous/node/record_gate.hpp"
 
 namespace ddprun::rendezvous {
 
@@ -27,6 +28,7 @@ class FewNodes {
 
   struct Agent {
     std::optional<Node> node{};
+    RecordGate gate{};               // a record is written a millisecond later, and words wait for it
     std::optional<Release> works{};  // the round in which its workers run
     bool stuck = false;              // they do not end, whatever they are told
     coordinator_action::Entrust entrusted{};
@@ -164,7 +166,12 @@ class FewNodes {
   void on(int number, const NodeEvent& event) {
     Agent& agent = (*this)[number];
     if (!agent.node) return;
-    for (NodeAction& action : agent.node->on(event, now())) {
+    carry_out_all(number, agent.gate.pass(agent.node->on(event, now())));
+    if (agent.node && agent.gate.take_unstarted()) on(number, node_event::Local{member_event::WorkersEnded{}});
+  }
+  void carry_out_all(int number, std::vector<NodeAction> actions) {
+    Agent& agent = (*this)[number];
+    for (NodeAction& action : actions) {
       std::visit([&](auto& concrete) { carry_out(number, concrete); }, action);
     }
     if (!agent.finish || !agent.node) return;
@@ -186,7 +193,12 @@ class FewNodes {
     end(connection, number);
   }
   void carry_out(int number, const member_action::Remember&) {
-    later([this, number] { on(number, node_event::Local{member_event::RecordWritten{}}); });
+    later([this, number] {
+      Agent& agent = (*this)[number];
+      if (!agent.node) return;
+      carry_out_all(number, agent.gate.written(true));
+      on(number, node_event::Local{member_event::RecordWritten{}});
+    });
   }
   void carry_out(int number, const member_action::StartWorkers& starts) { (*this)[number].works = starts.release; }
   void carry_out(int number, const member_action::StopWorkers&) { end_workers(number); }

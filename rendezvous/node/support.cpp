@@ -73,8 +73,8 @@ Support::Ranks Support::ranks_of(const NodeId& id, const PersistentState& state)
   Ranks ranks{.current = rank_in(current_.origin(), id, state)};
   if (previous_.nodes == 0) return ranks;
   ranks.previous = rank_in(previous_.origin(), id, state);
-  ranks.without_current =
-      ranks.previous >= 0 && ranks.previous < previous_.nodes && state.current.origin() != current_.origin();
+  const bool is_arbiter = ranks.previous >= previous_.nodes;  // it installs nothing
+  ranks.without_current = !is_arbiter && state.current.origin() != current_.origin();
   return ranks;
 }
 
@@ -107,8 +107,7 @@ Support::Majority Support::with(const NodeId& self, const PersistentState& state
   of_previous.add(ranks.previous);
   if (ranks.without_current && !without_it_.contains(ranks.previous)) may_have_it.remove(ranks.previous);
   if (of_current.enough(rules_) && of_previous.enough(rules_)) return Majority::kOfBoth;
-  const bool some_lack_it = ranks.without_current || !without_it_.empty();
-  if (!some_lack_it || !of_previous.enough(rules_) || may_have_it.enough(rules_)) return Majority::kNone;
+  if (!of_previous.enough(rules_) || may_have_it.enough(rules_)) return Majority::kNone;
   return Majority::kOfPrevious;
 }
 

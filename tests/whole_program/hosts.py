@@ -93,6 +93,12 @@ class Hosts(Nodes):
         """Nothing goes from the first host of a pair to the second one any more."""
         self.drop(*(f'iifname "port{a}" oifname "port{b}"' for a, b in ways))
 
+    def refuse(self, host: int, to: int):
+        """What that host sends to the other one over TCP is answered by a reset: connections end, and new ones are refused."""
+        rule = f"{'ip6' if self.family == 6 else 'ip'} daddr {self.address(to)} meta l4proto tcp reject with tcp reset"
+        table = f"table inet refusal {{ chain c {{ type filter hook output priority 0; {rule}; }}; }}\n"
+        subprocess.run(["ip", "netns", "exec", self.space(host), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)
+
     def close(self):
         super().close()
         self.close_network()

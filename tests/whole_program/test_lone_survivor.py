@@ -129,6 +129,18 @@ def test_the_run_directory_that_both_share_is_an_arbiter(hosts, script, tmp_path
 
 
 @pytest.mark.long
+def test_a_refused_connection_is_no_proof_that_the_other_one_is_dead(hosts, script, tmp_path):
+    """The second node's connection is reset, and each new one is refused; the first one lives, and goes on."""
+    job = Job(hosts, script, tmp_path)
+    hosts.refuse(1, 0)
+    assert job.end(1) == 86, hosts.all_text()
+    job.goes_on(0)
+    assert not job.begun(1, 1)
+    job.is_enough()
+    assert job.end(0) == 0, hosts.all_text()
+
+
+@pytest.mark.long
 def test_the_other_one_ends_and_says_so(hosts, script, etcd, tmp_path):
     job = Job(hosts, script, tmp_path, "--arbiter", f"etcd://{etcd.address()}")
     hosts.cut((0, 1), (1, 0))

@@ -1,14 +1,18 @@
 """What becomes of scripts' output, logs and error files: torchrun's layout, redirects, tees and summary, and what ddprun does better."""
 
+import fcntl
 import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import termios
 import time
 
+import jobs
 import pytest
 
 # Ranks 0 and 2 say that they are there and wait to be stopped; rank 1 fails when they are.
@@ -151,20 +155,47 @@ def test_a_standard_output_that_takes_nothing_is_said(ddprun_bin, tmp_path):
         assert done.stderr.count("standard output could not be written to its end: No space left on device") == 1, done.stderr
 
 
+def pipe_holds(pipe) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def has_written(pid: int) -> str:
+    try:
+        return next(line for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines() if line.startswith("wchar"))
+    except (FileNotFoundError, ProcessLookupError):
+        return "ended"
+
+
 def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, options):
-    """Both workers together print more than all buffers on the way hold, and the reader begins late: they wait for it."""
-    lines = 200_000
-    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' {lines}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
-    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
-        first = job.stdout.readline()
-        assert not (tmp_path / "done-0").exists() and not (tmp_path / "done-1").exists()
-        shown = first + job.stdout.read()
+    """100 MB, and a reader that reads nothing while anything still moves: both workers wait for it, though their logs could take it all."""
+    lines, mark = 500_000, b"[default%d]:"
+    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 90}' {lines}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
+    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as job:
+        def until_nothing_moves():
+            seen, looks = [], 0
+            while looks < 20:  # 0.4 s
+                time.sleep(0.02)
+                now = [pipe_holds(job.stdout), *map(has_written, [job.pid, *jobs.children(job.pid)])]
+                looks = looks + 1 if now == seen else 0
+                seen = now
+
+        jobs.wait_for(lambda: pipe_holds(job.stdout) > 0, "the first line")
+        shown, ends = bytearray(), []
+        for part in (0, 30_000_000):
+            while len(shown) < part and (piece := job.stdout.read(1 << 16)):
+                shown += piece
+            until_nothing_moves()
+            ends += [path.name for path in tmp_path.glob("done-*")]
+        while piece := job.stdout.read(1 << 16):
+            shown += piece
         said = job.stderr.read()
     assert job.returncode == 0
+    assert ends == [], "a worker has ended that nobody has read"
     assert b"not shown" not in shown + said
+    shown = shown.splitlines()
     for rank in range(2):
-        mark = b"[default%d]:" % rank
-        assert [int(line[len(mark):].split()[0]) for line in shown.splitlines() if line.startswith(mark)] == list(range(1, lines + 1))
+        assert [int(line.split(b":", 1)[1].split()[0]) for line in shown if line.startswith(mark % rank)] == list(range(1, lines + 1))
+    shutil.rmtree(tmp_path / "logs")
 
 
 def test_a_worker_that_waits_for_the_reader_of_its_output_does_not_hang(ddprun_bin, tmp_path):

@@ -84,8 +84,8 @@ void for_each_tcp(const std::function<void(int fd, TcpSocket kind, std::uint64_t
     const std::string name = entry->path().filename().string();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    const int domain = fd >= 0 ? option_of(fd, SO_DOMAIN, -1) : -1;
-    if ((domain != AF_INET && domain != AF_INET6) || option_of(fd, SO_TYPE, -1) != SOCK_STREAM) continue;
+    const int domain = option_of(fd, SO_DOMAIN, -1);
+    if (domain != AF_INET && domain != AF_INET6) continue;  // what is no TCP there neither listens nor has a TCP_INFO
     act(fd, option_of(fd, SO_ACCEPTCONN, 0) == 1 ? TcpSocket::kListener : TcpSocket::kConnection,
         option_of<std::uint64_t>(fd, SO_COOKIE, 0));
   }

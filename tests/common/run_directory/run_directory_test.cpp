@@ -332,6 +332,23 @@ TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
   start.get();
 }
 
+// Another one asks at the same moment, and nobody holds the lock: an asker that took it for itself would be taken for a live
+// run.
+TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  const int asks = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(asks, LOCK_SH | LOCK_NB), 0);
+  EXPECT_FALSE(run_lock_is_held(folder / "a"));
+  EXPECT_NO_THROW(refuse_held_run(folder / "a"));
+  ::close(asks);
+  const RunState run = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
+  EXPECT_TRUE(run_lock_is_held(folder / "a"));
+  EXPECT_THROW(refuse_held_run(folder / "a"), UsageError);
+  ::close(run.lock_fd);
+  EXPECT_FALSE(run_lock_is_held(folder / "a"));
+}
+
 // The agent was killed; its guardian holds the lock for the moment it takes to end the workers.
 TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
   const TemporaryFolder folder;

@@ -1,7 +1,8 @@
 // The second of two nodes, after the guardian of the first has said that its agent is dead: what it leads, at which address,
-// and that it keeps the vote of the dead one when it has to be elected again.
+// and that it keeps the vote of the dead one when it has to be elected again. And what is no such word: a refused connection.
 #include <gtest/gtest.h>
 
+#include "common/base/exit_code.hpp"
 #include "rendezvous/node/farewell.hpp"
 #include "rendezvous/node/node.hpp"
 
@@ -33,6 +34,12 @@ class ASurvivor : public testing::Test {
  protected:
   // It has trained with the first node, which is dead now.
   void start(std::int32_t min_nodes) {
+    train_with_the_first(min_nodes);
+    on(node_event::LinkClosed{.link = *dialled_});
+    on(node_event::Farewell{{1, 0}});
+    pass(seconds(1));
+  }
+  void train_with_the_first(std::int32_t min_nodes) {
     NodeSettings settings;
     settings.member.id = {2};
     settings.member.listens = {"", 7};
@@ -50,9 +57,6 @@ class ASurvivor : public testing::Test {
     Release release{.id = {1, 0}, .born = 1, .group_rank = 1, .nodes = 2, .world_size = 2, .master = {"10.0.0.1", 9}};
     release.coordinator = {.group_rank = 0, .node = {1}, .address = {"10.0.0.1", 29401}};
     on(node_event::FromListener{first, release});
-    on(node_event::LinkClosed{.link = first});
-    on(node_event::Farewell{{1, 0}});
-    pass(seconds(1));
   }
   // A node that has promised a later term, and knows of no round.
   void newcomer_says_hello(std::uint64_t promised) {
@@ -78,12 +82,17 @@ class ASurvivor : public testing::Test {
     on(node_event::Tick{});
   }
   void on(const NodeEvent& event) {
+    std::vector<LinkId> refused;
     for (const NodeAction& action : node_->on(event, now())) {
       const auto* dial = std::get_if<member_action::Dial>(&action);
       if (dial != nullptr && !dialled_) dialled_ = dial->link;
+      if (dial != nullptr && refused_) refused.push_back(dial->link);
       if (const auto* starts = std::get_if<member_action::StartWorkers>(&action)) started_ = starts->release;
       if (const auto* end = std::get_if<node_action::Finish>(&action)) finish_ = *end;
     }
+    has_led_ = has_led_ || leads();
+    if (refused_) *refused_ += static_cast<int>(refused.size());
+    for (const LinkId link : refused) on(node_event::LinkClosed{.link = link});
   }
   bool leads() const { return node_->coordinator() != nullptr; }
 
@@ -93,7 +102,22 @@ class ASurvivor : public testing::Test {
   std::uint64_t hellos_ = 0;
   std::optional<Release> started_;
   std::optional<node_action::Finish> finish_;
+  std::optional<int> refused_;  // how many connections were, once they are
+  bool has_led_ = false;
 };
+
+// A healthy coordinator refuses connections as well, where it has closed the port at which the job met; and so does a firewall.
+TEST_F(ASurvivor, IsNoneForARefusedConnection) {
+  train_with_the_first(/*min_nodes=*/1);
+  refused_ = 0;
+  on(node_event::LinkClosed{.link = *dialled_});
+  pass(seconds(60));
+  EXPECT_GT(refused_, 10);
+  EXPECT_FALSE(has_led_);
+  EXPECT_FALSE(started_);
+  ASSERT_TRUE(finish_);
+  EXPECT_EQ(finish_->exit_code, static_cast<int>(ExitCode::kMinority)) << finish_->why;
+}
 
 // No socket leads to the coordinator of its own process, and workers were told an empty MASTER_ADDR.
 TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {

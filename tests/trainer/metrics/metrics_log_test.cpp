@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/failing_calls.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -100,6 +102,30 @@ TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i]["step"], 10 + static_cast<int>(i));
   EXPECT_EQ(log.newest("step"), 13);
   EXPECT_EQ(troubles.told.size(), 1U);
+}
+
+// A network's file system has lost the file that is open (ESTALE); its path leads to another one, or to none. No record of
+// these is missing: what could not be written goes where the next one goes.
+TEST(MetricsLog, GoesOnInANewFileWhenTheOneThatIsOpenIsStale) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  MetricsLog log(folder / "m", 10, troubles.teller());
+  log.write("step", {{"step", 11}});
+  std::filesystem::rename(folder / "m", folder / "stale");
+  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFails, .call = 0, .error = ESTALE});
+  log.write("step", {{"step", 12}});
+  const std::vector<test::RecordedCall> calls = test::stop_watching();
+  ASSERT_FALSE(calls.empty());
+  EXPECT_EQ(calls[0].name, "write");  // that is what failed
+  log.write("step", {{"step", 13}});
+
+  ASSERT_EQ(records(folder / "stale").size(), 1U);
+  const std::vector<json> found = records(folder / "m");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0]["step"], 12);
+  EXPECT_EQ(found[1]["step"], 13);
+  ASSERT_EQ(troubles.told.size(), 1U);
+  EXPECT_NE(troubles.told[0].find("Stale file handle"), std::string::npos) << troubles.told[0];
 }
 
 TEST(MetricsLog, CutsWhatIsPastTheResumePoint) {

@@ -7,9 +7,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -207,9 +209,13 @@ TEST(GroupBreaker, EndsAnExchangeInTheMiddleOfAMessage) {
   }
 }
 
-// Both ends of a connection that has nothing to do with a group, and the listener that it came from.
-struct OtherSockets {
-  OtherSockets() {
+int tcp_socket() {
+  return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+// Both ends of a connection, and the listener that it came from.
+struct Connected {
+  explicit Connected(int becomes_listener = tcp_socket()) : listener(becomes_listener) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -221,11 +227,11 @@ struct OtherSockets {
     EXPECT_EQ(::connect(ours, any, length), 0);
     theirs = ::accept(listener, nullptr, nullptr);
   }
-  ~OtherSockets() {
+  ~Connected() {
     for (const int fd : {listener, ours, theirs}) ::close(fd);
   }
-  OtherSockets(const OtherSockets&) = delete;
-  OtherSockets& operator=(const OtherSockets&) = delete;
+  Connected(const Connected&) = delete;
+  Connected& operator=(const Connected&) = delete;
 
   void expect_undisturbed() const {
     char byte = 'a';
@@ -235,17 +241,17 @@ struct OtherSockets {
     EXPECT_EQ(::poll(&called, 1, 0), 0) << "somebody has connected to the listener";
   }
 
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
-            ours = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int listener;
+  const int ours = tcp_socket();
   int theirs = -1;
 };
 
 TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
   GroupBreaker breaker(2);
-  const OtherSockets before;
+  const Connected before;
   const auto rank = as_rank_of(2, {}, &breaker);
   if (!rank) return;
-  const OtherSockets after;
+  const Connected after;
   expect_sum_of_two(*rank);
   breaker.break_group();
   const auto work = [&] {
@@ -258,6 +264,46 @@ TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
   after.expect_undisturbed();
 }
 
+// Of sockets that came into being while a group was made, these are no TCP's: a listener of the machine's own, and what two
+// processes of it talk over.
+TEST(GroupBreaker, LeavesAloneWhatIsNoTcp) {
+  GroupBreaker breaker(2);
+  std::array<int, 2> pair{-1, -1};
+  int listener = -1;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  {
+    const GroupBreaker::Making making(breaker);
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);
+    listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address.sun_family), 0);  // any free name
+    ASSERT_EQ(::listen(listener, 5), 0);
+  }
+  breaker.break_group();
+  breaker.mend();  // it has looked at all sockets and answered once, at least
+  char byte = 'a';
+  EXPECT_EQ(::send(pair[0], &byte, 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(::recv(pair[1], &byte, 1, 0), 1);
+  pollfd called{.fd = listener, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&called, 1, 0), 0) << "somebody has connected to the listener";
+  for (const int fd : {listener, pair[0], pair[1]}) ::close(fd);
+}
+
+// A group's socket that is not connected yet may become a listener, and what that accepts must not be born shut down.
+TEST(GroupBreaker, ShutsNoSocketThatIsNothingYet) {
+  GroupBreaker breaker(2);
+  int listener = -1;
+  {
+    const GroupBreaker::Making making(breaker);
+    listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  }
+  breaker.break_group();
+  breaker.mend();
+  const Connected both(listener);
+  both.expect_undisturbed();
+}
+
+// The channel was there before any group.
 TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
   FakeAgent agent;
   GroupBreaker breaker(2);

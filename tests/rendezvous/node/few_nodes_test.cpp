@@ -1,0 +1,98 @@
+// Stories of a few nodes that a seed of the simulator hardly finds: a coordinator that is lost just when it has released a
+// round, and one that steps down, lives on, and dies later.
+#include "tests/rendezvous/node/few_nodes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Loss = void (FewNodes::*)(int);
+constexpr Loss kLosses[] = {&FewNodes::kill, &FewNodes::lose_power};
+
+// A job of three has ended a round, and its coordinator is gone at one of the milliseconds after it has released the next one:
+// before anybody has heard of that, before it is committed, or after. The others go on.
+void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
+  FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
+  for (const int number : {0, 1, 2}) job.start(number);
+  ASSERT_TRUE(job.until([&] { return job.works(0, 3) && job.works(1, 3) && job.works(2, 3); }, "the first round"));
+  job.pass(seconds(3));
+  job.worker_fails(1);
+  ASSERT_TRUE(job.until([&] { return job[0].node->coordinator()->round().round == 1; }, "the second round's release"));
+  job.pass(milliseconds(milliseconds_after));
+  (job.*lose)(0);
+  EXPECT_TRUE(job.until([&] { return job.works(1, 2) && job.works(2, 2); }, "the others at work")) << milliseconds_after;
+}
+
+TEST(ACoordinatorLostJustAfterARelease, IsFollowedByTheOthers) {
+  for (int after = 0; after <= 20; ++after) {
+    for (const Loss lose : kLosses) lose_the_coordinator_after(lose, after);
+  }
+}
+
+// A job of two has let a third node in. Of the round before the others are no majority, so it counts that they know within 20
+// ms that the new one is committed.
+TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMillisecondsAgo) {
+  for (const Loss lose : kLosses) {
+    FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
+    job.start(0);
+    job.start(1);
+    ASSERT_TRUE(job.until([&] { return job.works(0, 2) && job.works(1, 2); }, "a round of two"));
+    ASSERT_EQ(job.rank_of(0), 0);
+    job.pass(seconds(3));
+    job.start(2);
+    ASSERT_TRUE(job.until([&] { return job[0].node->coordinator()->round().round == 1; }, "the second round's release"));
+    job.pass(milliseconds(20));
+    (job.*lose)(0);
+    EXPECT_TRUE(job.until([&] { return job.works(1, 2) && job.works(2, 2); }, "the others at work"));
+  }
+}
+
+// Node 0 has founded a job of four, and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, to which
+// its guardian would say that it is dead. Its workers cannot be killed, so it steps down for another one to lead. Now node 0 is
+// back, and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers end
+// after all, and node 2 is back. It is still in the round that node 3 led: by a farewell it would have the vote that node 0
+// has. True: both train.
+bool two_jobs_train(const Rules& rules) {
+  FewNodes job(4, /*min_nodes=*/1, /*max_nodes=*/4, rules);
+  const auto works = [&](std::initializer_list<int> numbers) {
+    const auto nodes = static_cast<std::int32_t>(numbers.size());
+    return job.until([&] { return std::all_of(numbers.begin(), numbers.end(), [&](int n) { return job.works(n, nodes); }); },
+                     "a round");
+  };
+  for (const int number : {0, 1, 2, 3}) job.start(number);
+  EXPECT_TRUE(works({0, 1, 2, 3}));
+  job.pass(seconds(3));
+  job.cut_off(0);
+  EXPECT_TRUE(works({1, 2, 3}));
+  job.pass(seconds(3));
+  job.kill(1);
+  EXPECT_TRUE(works({2, 3}));
+  EXPECT_TRUE(job.leads(3));
+  EXPECT_EQ(job.rank_of(3), 0);
+  job.pass(seconds(3));
+
+  job[3].stuck = true;
+  job.worker_fails(2);
+  EXPECT_TRUE(job.until([&] { return !job.leads(3); }, "its stepping down"));
+  job.cut_off(2);
+  job.heal(0);
+  EXPECT_TRUE(works({0}));
+  job.kill(3);
+  job.heal(2);
+  job.reaped(3);
+  return static_cast<bool>(job.until([&] { return job.works(0, 1) && job.works(2, 1); }, "two jobs", seconds(3)));
+}
+
+TEST(ACoordinatorThatStepsDown, TakesItsFarewellBack) {
+  EXPECT_FALSE(two_jobs_train(Rules{}));
+  Rules says_farewell;
+  says_farewell.who_steps_down_revokes = false;
+  EXPECT_TRUE(two_jobs_train(says_farewell)) << "the rule is not needed in this story";
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -110,7 +110,7 @@ bool is_meant(const RunningJob& job, const std::string& word) {
   if (job.status.is_null()) return false;
   if (word == text_of(job.status, "title")) return true;
   std::error_code error;
-  const std::string run_dir = text_of(job.status, "run_dir");
+  const std::string run_dir = job.status.value("run_dir", "");
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
@@ -154,6 +154,8 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
       request.flags.push_back(name);
     } else if (name.starts_with("-") || !request.job.empty() || !is_allowed("JOB")) {
       throw UsageError("'" + args[i] + "' is one too many; " + usage);
+    } else if (args[i].empty()) {  // of a variable that is not set: not any job that happens to run is meant
+      throw UsageError("JOB is an empty word; " + usage);
     } else {
       request.job = args[i];
     }

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "common/system/print.hpp"
@@ -21,6 +22,7 @@
 #include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/logs_of_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/log_files.hpp"
@@ -29,6 +31,9 @@ namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What cannot be watched is looked at: a user may have used up his inotify instances or watches.
+constexpr int kLookAgainMs = 500;
 
 // One log file that is being shown.
 struct Shown {
@@ -55,6 +60,11 @@ class Logs {
       for (const auto& [rank, folder] : workers_of(round)) newest[rank] = folder;
     }
     several_ = newest.size() > 1;
+    for (const auto& [rank, folder] : newest) {
+      std::error_code error;
+      if (std::ranges::any_of(streams(), [&](Stream one) { return fs::exists(folder / log_name(one), error); }))
+        ranks_.push_back(rank);
+    }
     for (const RoundFolder& round : rounds_in(logs_)) {
       for (const auto& [rank, folder] : workers_of(round)) {
         if (folder != newest[rank]) earlier_.insert(folder);
@@ -72,6 +82,7 @@ class Logs {
     }
   }
   bool any() const { return !files_.empty(); }
+  const std::vector<int>& ranks() const { return ranks_; }  // that had such files when open_newest() looked
 
   // `ends`: nothing more will come, so unfinished lines are shown as well.
   void show_new(bool ends) {
@@ -80,21 +91,27 @@ class Logs {
       for (ssize_t count = 0; (count = ::read(shown.fd, piece, sizeof piece)) > 0;) {
         shown.lines.feed({piece, static_cast<std::size_t>(count)},
                          [&, &one = shown](std::string_view lines) { show(one, lines); });
+        if (shown.lines.too_long()) show(shown, shown.lines.take_rest() + "\n");
       }
       if (ends && !shown.lines.rest().empty()) show(shown, shown.lines.take_rest() + "\n");
     }
   }
 
-  // Wakes whenever something below the folder changes.
-  void watch(int inotify) const {
-    watch_folder(inotify, logs_, false);
+  // Wakes whenever something below the folder changes. False: not all of it can be watched.
+  bool watch(int inotify) const {
+    bool all = watch_folder(inotify, logs_, false);
     for (const RoundFolder& round : rounds_in(logs_)) {
-      watch_folder(inotify, round.path, false);
-      for (const auto& [rank, folder] : workers_in(round.path)) watch_folder(inotify, folder, true);
+      all = watch_folder(inotify, round.path, false) && all;
+      for (const auto& [rank, folder] : workers_in(round.path)) all = watch_folder(inotify, folder, true) && all;
     }
+    return all;
   }
 
  private:
+  std::vector<Stream> streams() const {
+    return only_errors_ ? std::vector{Stream::kStderr} : std::vector{Stream::kStdout, Stream::kStderr};
+  }
+
   std::map<int, fs::path> workers_of(const RoundFolder& round) const {
     std::map<int, fs::path> workers;
     for (auto& [number, folder] : workers_in(round.path)) {
@@ -105,8 +122,7 @@ class Logs {
 
   void open(int rank, const fs::path& folder, std::optional<int> tail) {
     if (rank_ && rank != *rank_) return;
-    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-      if (only_errors_ && stream == Stream::kStdout) continue;
+    for (const Stream stream : streams()) {
       const FileName name{folder, stream == Stream::kStderr};
       const fs::path file = folder / log_name(stream);
       if (files_.contains(name) || earlier_.contains(folder)) continue;
@@ -119,13 +135,14 @@ class Logs {
     }
   }
 
-  static void show(const Shown& shown, std::string_view lines) { print(prefixed(lines, shown.prefix)); }
+  static void show(const Shown& shown, std::string_view lines) { print_while_read(prefixed(lines, shown.prefix)); }
 
   fs::path logs_;
   std::optional<int> rank_;
   bool only_errors_;
   int first_rank_;
   bool several_ = false;
+  std::vector<int> ranks_;
   using FileName = std::pair<fs::path, bool>;  // the worker's folder; standard error follows standard output
   std::map<FileName, Shown> files_;
   std::set<fs::path> earlier_;  // folders of rounds before a rank's newest one: not shown
@@ -158,29 +175,36 @@ int first_rank_here(const Found& found) {
   return 0;
 }
 
+std::string why_there_are_none(const Logs& logs, const JobRequest& request) {
+  if (request.rank && !logs.ranks().empty())
+    return "no log files of rank " + std::to_string(*request.rank) + " are here, only of " + ranks_text(logs.ranks());
+  return "that job writes no log files" + std::string(request.has("--stderr") ? " of standard error" : "") +
+         ": a script does with --tee 3, --redirects 3 or --run-dir";
+}
+
 void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   const bool follow = request.has("-f") && found.job;
   const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not be there yet
   Logs logs(found.logs, request.rank, request.has("--stderr"), first_rank_here(found));
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
-  if (follow) logs.watch(inotify);
+  bool watched = follow && logs.watch(inotify);
   const bool cut = request.tail.has_value() || request.has("-f");
   logs.open_newest(cut ? std::optional(request.tail.value_or(kTailWhenFollowed)) : std::nullopt);
-  if (!logs.any() && !(follow && starts)) {
-    throw UsageError("that job writes no log files" + std::string(request.rank ? " of that rank here" : "") +
-                     ": a script does with --tee 3, --redirects 3 or --run-dir");
-  }
+  if (!logs.any() && !(follow && starts)) throw UsageError(why_there_are_none(logs, request));
   logs.show_new(!follow);
+  if (request.has("-f") && !follow)
+    write_all(STDERR_FILENO, "ddprun logs: no job of yours on this machine writes these files now, so nothing more comes\n");
   const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.job->agent, 0)) : -1;
   bool runs = follow && process >= 0;
   while (runs) {
-    std::array<pollfd, 2> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}};
-    ::poll(ready.data(), ready.size(), -1);
+    std::array<pollfd, 3> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
+    ::poll(ready.data(), ready.size(), watched ? -1 : kLookAgainMs);
+    if (ready[2].revents != 0) return;  // nobody reads any more
     runs = ready[1].revents == 0;
     char events[4096];
     while (::read(inotify, events, sizeof events) > 0) {
     }
-    logs.watch(inotify);  // folders may have come
+    watched = logs.watch(inotify);  // folders may have come
     logs.open_new();
     logs.show_new(!runs);
   }

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
@@ -31,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]";
+constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json | --html FILE] [--open]";
 
 // Whether it is a folder that this user has made: in a place where all may write, others' folders and links lead anywhere.
 bool is_own_folder(const fs::path& path) {
@@ -146,10 +147,14 @@ ReportRequest parse_report(std::span<const std::string> args) {
       request.page = args[++i];
     } else if (word.starts_with("-") || !request.folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kReportUsage);
+    } else if (word.empty()) {  // of a variable that is not set: not the newest run is meant
+      throw UsageError(std::string("FOLDER is an empty word; ") + kReportUsage);
     } else {
       request.folder = word;
     }
   }
+  if (request.json && (request.open || !request.page.empty()))
+    throw UsageError(std::string("--json prints the report, --html and --open write a page: name one of them; ") + kReportUsage);
   return request;
 }
 
@@ -185,7 +190,7 @@ int show_report(std::span<const std::string> args) {
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text.str(), file.string(), steps.text(), steps.memory_text(),
                                              steps.skipped_text());  // this also checks the report
-  print(request.json ? text.str() : rendered);
+  print(request.json ? text.str() : printable(rendered, LineEnds::kKeep));  // it quotes workers
   return 0;
 }
 

@@ -121,6 +121,30 @@ TEST(SignalsThatStop, AreAmongTheHandled) {
   EXPECT_TRUE(signals_that_stop({}, true).empty());
 }
 
+// The value of XDG_RUNTIME_DIR that is given; null: not set.
+std::vector<std::filesystem::path> folders_with(const char* runtime) {
+  const char* const before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before != nullptr ? before : "";
+  runtime != nullptr ? ::setenv("XDG_RUNTIME_DIR", runtime, 1) : ::unsetenv("XDG_RUNTIME_DIR");
+  const auto folders = control_folders();
+  before != nullptr ? ::setenv("XDG_RUNTIME_DIR", kept.c_str(), 1) : ::unsetenv("XDG_RUNTIME_DIR");
+  return folders;
+}
+
+TEST(ControlFolder, AllOfAUserLookIntoTheSameFoldersUnlessHeKeepsThemApart) {
+  const std::string user = std::to_string(::geteuid()), login = "/run/user/" + user;
+  const std::vector<std::filesystem::path> usual{"/tmp/ddprun-" + user, login + "/ddprun"};
+  for (const char* elsewhere : {static_cast<const char*>(nullptr), "", "relative", "/run/user/of-another-machine"})
+    EXPECT_EQ(folders_with(elsewhere), usual);
+  const std::vector<std::filesystem::path> of_login{usual[1], usual[0]};
+  EXPECT_EQ(folders_with(login.c_str()), of_login);
+  EXPECT_EQ(folders_with((login + "/").c_str()), of_login);
+  std::string apart = ::testing::TempDir() + "apart-XXXXXX";
+  ASSERT_NE(::mkdtemp(apart.data()), nullptr);
+  EXPECT_EQ(folders_with(apart.c_str()), std::vector{std::filesystem::path(apart) / "ddprun"});
+  std::filesystem::remove(apart);
+}
+
 TEST(ControlFolder, ASocketIsNamedByItsAgent) {
   EXPECT_EQ(agent_of_socket(control_socket_of("/run/ddprun", 41)), 41);
   for (const char* name : {"x.sock", "12.socket", "12", "-3.sock", ".sock", "0.sock"})

@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
+#include "launcher/commands/terminal_page.hpp"
 #include "launcher/events/printed.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/options/parse_number.hpp"
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.append(width - text.size(), ' ');
+  const std::size_t shown = characters_in(text);
+  if (shown < width) text.append(width - shown, ' ');
   return text + "  ";
 }
 
@@ -31,7 +33,7 @@ std::string padded(std::string text, std::size_t width) {
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], characters_in(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
@@ -165,7 +167,7 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
 
 RunningJob chosen_job(const std::string& word) {
   std::vector<RunningJob> jobs = running_jobs();
-  if (jobs.empty()) throw UsageError("no job of yours runs on this machine");
+  if (jobs.empty()) throw UsageError("no job of yours runs on this machine; ddprun report FOLDER and ddprun logs FOLDER tell of one that has ended");
   std::vector<RunningJob> meant;
   for (const RunningJob& job : jobs) {
     if (word.empty() || is_meant(job, word)) meant.push_back(job);

@@ -42,6 +42,12 @@ std::string how_it_ended(const std::string& report) {
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
 }
 
+// `here`: the other nodes may continue.
+std::string ended_text(const RunningJob& job, bool here) {
+  const std::string end = how_it_ended(job.status.value("report", ""));
+  return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";
+}
+
 const json kStatusOfNodes{{"ask", "status"}};
 
 [[noreturn]] void fail_without_answer(const RunningJob& job) {
@@ -168,8 +174,7 @@ int watch_job(std::span<const std::string> args) {
       shown.below = "process " + std::to_string(job.agent) + " does not answer: it is stopped (Ctrl-Z?), or just ends\n";
     }
   }
-  const std::string end = how_it_ended(job.status.value("report", ""));
-  print("the job has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  print("the job" + ended_text(job, job.status.value("several_nodes", false)));
   return 0;
 }
 
@@ -192,8 +197,7 @@ int stop_job(std::span<const std::string> args) {
   // One that ends by itself at this moment has no time to answer.
   if (!heard && !ends_within(kEndsAtOnce, job.agent)) fail_without_answer(job);
   wait_for_end_of(job.agent);
-  const std::string end = how_it_ended(job.status.value("report", ""));
-  print(text_of(job.status, "title") + " has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  print(text_of(job.status, "title") + ended_text(job, job.status.value("several_nodes", false) && request.has("--here")));
   return 0;
 }
 

@@ -148,13 +148,28 @@ class Logs {
   std::set<fs::path> earlier_;  // folders of rounds before a rank's newest one: not shown
 };
 
+// What --log-dir named has a folder for each run. Empty: none is there.
+fs::path newest_run_in(const fs::path& log_dir) {
+  fs::path newest;
+  fs::file_time_type written = fs::file_time_type::min();
+  std::error_code error;
+  for (fs::directory_iterator entry(log_dir, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    const fs::file_time_type time = fs::last_write_time(entry->path(), unknown);
+    if (unknown || time <= written || rounds_in(entry->path()).empty()) continue;
+    newest = entry->path();
+    written = time;
+  }
+  return newest;
+}
+
 // The folder with the rounds: of a running job as it says, else of the run directory or log folder that `word` names.
 struct Found {
   fs::path logs;
   std::optional<RunningJob> job;  // nothing: it does not run
 };
 Found find_logs(const std::string& word) {
-  for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word)}) {
+  for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word), newest_run_in(word)}) {
     if (word.empty() || rounds_in(folder).empty()) continue;
     for (const RunningJob& job : running_jobs()) {
       std::error_code error;
@@ -193,7 +208,7 @@ void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   if (!logs.any() && !(follow && starts)) throw UsageError(why_there_are_none(logs, request));
   logs.show_new(!follow);
   if (request.has("-f") && !follow)
-    write_all(STDERR_FILENO, "ddprun logs: no job of yours on this machine writes these files now, so nothing more comes\n");
+    write_all(STDERR_FILENO, "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n");
   const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.job->agent, 0)) : -1;
   bool runs = follow && process >= 0;
   while (runs) {
@@ -223,7 +238,7 @@ int show_logs(std::span<const std::string> args) {
           "\n  --rank N  of that worker only"
           "\n  --stderr  standard error only"
           "\n  --here    of a job on several machines, what is on this one only"
-          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended.\n");
+          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it is the newest run.\n");
     return 0;
   }
   const Found found = find_logs(request.job);

@@ -121,7 +121,7 @@ void write_page(const fs::path& page, const std::string& report, const fs::path&
   std::error_code none;
   if (fs::is_regular_file(curves, none)) metrics.open(curves);
   try {
-    write_file_atomically(page, report_page(report, metrics, file.string()));
+    write_named_file(page, report_page(report, metrics, file.string()));
   } catch (const std::system_error& error) {
     throw UsageError("cannot write " + page.string() + ": " + error.what() + "; --html names another file");
   }
@@ -143,7 +143,7 @@ ReportRequest parse_report(std::span<const std::string> args) {
     } else if (word == "--open") {
       request.open = true;
     } else if (word == "--html" && request.page.empty()) {
-      if (i + 1 == args.size()) throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
+      if (i + 1 == args.size() || args[i + 1].empty()) throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
       request.page = args[++i];
     } else if (word.starts_with("-") || !request.folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kReportUsage);

@@ -1,5 +1,5 @@
-// What `ddprun top` shows, cut to the terminal that shows it: a page that is too long or too wide would scroll away at each
-// refresh. Pure.
+// Text as a terminal shows it, a character a column, and what `ddprun top` shows cut to it: a page that is too long or too wide
+// would scroll away at each refresh. Pure.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,12 @@
 #include "common/base/printable.hpp"
 
 namespace ddprun {
+
+inline std::size_t characters_in(std::string_view text) {
+  std::size_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(std::max<std::size_t>(1, bytes_of_first_character(text)));
+  return count;
+}
 
 // The first `columns` characters of a line of UTF-8; all of it when `columns` is 0.
 inline std::string_view cut_to_columns(std::string_view line, std::size_t columns) {

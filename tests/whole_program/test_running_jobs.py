@@ -274,6 +274,9 @@ def test_wrong_words(ddprun_bin, words, said):
     (["stop"], None, 2, "does not answer; kill -TERM"),
     (["stacks"], {"of": "2", "answers": [{"host": 7, "stacks": [{"rank": "x", "frames": [1, "f (\x1b[2J)"]}, 5]}, 3]}, 0, "f ("),
     (["stacks"], {"of": 0, "answers": []}, 2, "the other nodes cannot be asked"),
+    (["stacks"], {"of": 1, "answers": [{"host": "a", "stacks": []}]}, 2, "no worker of that job runs at the moment"),
+    (["stacks", "--rank", "1"], {"of": 1, "answers": [{"host": "a", "stacks": []}]}, 2, "no worker with rank 1 of that job runs at the moment"),
+    (["stacks", "--rank", "1"], {"of": 2, "answers": [{"host": "a", "stacks": []}, {"host": "b", "error": "no tool"}]}, 2, "b: no tool\n"),
 ])
 def test_answers_of_other_nodes_are_not_trusted(ddprun_bin, tmp_path, words, nodes, code, said):
     agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "x", "several_nodes": True}, **({"nodes": nodes} if nodes else {})})

@@ -109,7 +109,8 @@ def test_logs_that_are_not_there(many, tmp_path):
     assert job.end() == 0
     done = jobs.run([job.bin, "logs", "-f", folder, "--rank", 1], **job.variables)
     assert (done.returncode, done.stdout) == (0, "waits\ngoes on\n")
-    assert done.stderr == "ddprun logs: no job of yours on this machine writes these files now, so nothing more comes\n"
+    assert done.stderr == "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n"
+    assert job.ask("logs", tmp_path / "logs", "--rank", 1) == done.stdout
     for file in folder.rglob("stderr.log"):
         file.unlink()
     assert "that job writes no log files of standard error: a script does with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
@@ -184,3 +185,15 @@ def test_the_recipe_for_node_exporter_tells_of_no_job_that_has_ended(many, tmp_p
     assert job.end() == 0
     by_cron()
     assert not list(tmp_path.glob("*.prom"))
+
+
+@pytest.mark.parametrize("words", [["report", "run", "--html"], ["plot", "run", "--output"]])
+def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun_bin, tmp_path, words):
+    """As root, /dev/stdout would be replaced by a file."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/report.json").write_text('{"version": 1, "title": "here", "rounds": []}')
+    (tmp_path / "run/metrics.jsonl").write_text('{"event":"step","step":1,"loss":5}\n')
+    (tmp_path / "out").symlink_to("/dev/stdout")
+    done = jobs.run([ddprun_bin, *words, "out"], cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("<") and done.stdout.endswith(("</html>\n", "</svg>\n")), done.stderr
+    assert (tmp_path / "out").is_symlink()

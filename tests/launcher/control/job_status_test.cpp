@@ -1,7 +1,10 @@
 // What a job tells of itself after each event; the socket is tried by tests/whole_program/test_running_jobs.py.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -112,6 +115,16 @@ TEST_F(JobStatusTest, AStopIsTold) {
   EXPECT_EQ(now()["state"], "running");
   status_.on(StopRequested{SIGTERM, StopRequested::Effect::kStops, kNsOfASecond});
   EXPECT_EQ(now()["state"], "stopping");
+}
+
+// Its workers have ended, and it looks for the other nodes.
+TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
+  begin(0);
+  status_.on(CutOff{.seconds = 12});
+  EXPECT_EQ(now()["state"], "restarting");
+  EXPECT_TRUE(now()["last_failure"].get<std::string>().starts_with("no answer from the coordinator for 12.0 s"));
+  begin(1);
+  EXPECT_EQ(now()["state"], "running");
 }
 
 TEST(SignalsThatStop, AreAmongTheHandled) {

@@ -212,10 +212,11 @@ std::string gpu_text(const json& gpu) {
 std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   const json& status = job.status;
   const bool several = nodes.size() > 1 || status.value("several_nodes", false);
+  // Progress may refill the budget: then more are used than it has.
+  const std::int64_t used = number_of(status, "restart_count"), budget = number_of(status, "max_restarts");
   std::string text = text_of(status, "title") + " (process " + std::to_string(job.agent) + "): " + text_of(status, "state") +
-                     " for " + format_duration(seconds_of(status, "seconds")) + ", " +
-                     std::to_string(number_of(status, "restart_count")) + " of " +
-                     std::to_string(number_of(status, "max_restarts")) + " restarts used";
+                     " for " + format_duration(seconds_of(status, "seconds")) + ", " + std::to_string(used) +
+                     (used <= budget ? " of " + std::to_string(budget) : "") + " restarts used";
   if (several) {
     text += ", node " + std::to_string(number_of(status, "node_rank")) + " of " + std::to_string(number_of(status, "nodes")) +
             " with " + std::to_string(number_of(status, "world_size")) + " workers in all";

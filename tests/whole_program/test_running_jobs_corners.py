@@ -197,3 +197,13 @@ def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun
     done = jobs.run([ddprun_bin, *words, "out"], cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("<") and done.stdout.endswith(("</html>\n", "</svg>\n")), done.stderr
     assert (tmp_path / "out").is_symlink()
+
+
+@pytest.mark.parametrize("used, said", [(2, "2 of 3 restarts used\n"), (7, ", 7 restarts used\n")])
+def test_more_restarts_than_the_budget_has(ddprun_bin, tmp_path, used, said):
+    """Where progress refills it."""
+    agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "long", "restart_count": used, "max_restarts": 3}})
+    agent.start()
+    done = jobs.run([ddprun_bin, "status"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+    agent.end()
+    assert said in done.stdout, done.stdout + done.stderr

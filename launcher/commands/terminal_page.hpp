@@ -31,7 +31,8 @@ inline std::string_view cut_to_columns(std::string_view line, std::size_t column
 inline std::string terminal_page(std::string_view table, std::string_view below, std::size_t rows, std::size_t columns) {
   const auto lines_of = [](std::string_view text) {
     std::vector<std::string_view> lines;
-    for (; !text.empty(); text.remove_prefix(lines.back().size() + 1)) lines.push_back(text.substr(0, text.find('\n')));
+    for (; !text.empty(); text.remove_prefix(std::min(text.size(), lines.back().size() + 1)))
+      lines.push_back(text.substr(0, text.find('\n')));
     return lines;
   };
   std::vector<std::string_view> lines = lines_of(table), last = lines_of(below);

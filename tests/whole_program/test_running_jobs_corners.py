@@ -24,7 +24,7 @@ def many(start):
     """A script of so many workers that wait for a line of their standard input. All that they write is in files."""
 
     def start_many(workers=1, body="echo waits", *options):
-        job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo goes on; read line")
+        job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo goes on; read line; exit 0")
         job.until_it_listens()
         return job
 
@@ -50,7 +50,7 @@ def test_who_watches_ends_with_his_reader(many, words):
 
 def test_top_fits_its_terminal(many):
     job = many(20)
-    terminal = Terminal([job.bin, "top"], columns=40, lines=8, **job.variables)
+    terminal = Terminal([job.bin, "top"], columns=40, lines=8, XDG_RUNTIME_DIR=str(job.runtime))
     terminal.until(rb"more lines: ddprun status shows all\n")
     lines = terminal.seen.decode().split("\x1b[H\x1b[2J")[1].splitlines()
     assert len(lines) == 7 and max(len(line) for line in lines) == 40, lines
@@ -116,10 +116,11 @@ def test_logs_that_are_not_there(many, tmp_path):
     assert "that job writes no log files of standard error: a script does with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
 
 
-def test_a_line_without_an_end_is_shown_in_parts(many):
+def test_a_line_without_an_end_is_shown_in_parts(start):
     """As that of a progress bar, which only goes back to its begin: it is not kept in memory until the job ends."""
-    job = many(1, "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2")
+    job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo goes on")
     job.until("waits")
+    job.until_it_listens()
     with asking(job, "logs", "-f") as follower:
         assert len(follower.stdout.readline()) >= 1 << 20
         assert job.end() == 0

@@ -120,7 +120,7 @@ TEST_F(JobStatusTest, AStopIsTold) {
 // Its workers have ended, and it looks for the other nodes.
 TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
   begin(0);
-  status_.on(CutOff{.seconds = 12});
+  status_.on(CutOff{0, 12, kNsOfASecond});
   EXPECT_EQ(now()["state"], "restarting");
   EXPECT_TRUE(now()["last_failure"].get<std::string>().starts_with("no answer from the coordinator for 12.0 s"));
   begin(1);

@@ -38,7 +38,7 @@ constexpr int kLookAgainMs = 500;
 // One log file that is being shown.
 struct Shown {
   int fd = -1;
-  std::string prefix;
+  int rank = 0;
   LineSplitter lines;
 };
 
@@ -130,12 +130,14 @@ class Logs {
       if (fd < 0) continue;
       Shown& shown = files_[name];
       shown.fd = fd;
-      if (several_ && !rank_) shown.prefix = "[rank " + std::to_string(rank) + "] ";
+      shown.rank = rank;
       if (tail) ::lseek(fd, begin_of_tail(fd, *tail), SEEK_SET);
     }
   }
 
-  static void show(const Shown& shown, std::string_view lines) { print_while_read(prefixed(lines, shown.prefix)); }
+  void show(const Shown& shown, std::string_view lines) const {
+    print_while_read(prefixed(lines, several_ && !rank_ ? "[rank " + std::to_string(shown.rank) + "] " : ""));
+  }
 
   fs::path logs_;
   std::optional<int> rank_;

@@ -167,7 +167,9 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
 
 RunningJob chosen_job(const std::string& word) {
   std::vector<RunningJob> jobs = running_jobs();
-  if (jobs.empty()) throw UsageError("no job of yours runs on this machine; ddprun report FOLDER and ddprun logs FOLDER tell of one that has ended");
+  if (jobs.empty())
+    throw UsageError(
+        "no job of yours runs on this machine; ddprun report FOLDER and ddprun logs FOLDER tell of one that has ended");
   std::vector<RunningJob> meant;
   for (const RunningJob& job : jobs) {
     if (word.empty() || is_meant(job, word)) meant.push_back(job);

@@ -122,7 +122,8 @@ int show_status(std::span<const std::string> args) {
           kWhich);
     return 0;
   }
-  if (request.has("--json") && request.has("--openmetrics")) throw UsageError(std::string("--json or --openmetrics; ") + kUsage);
+  if (request.has("--json") && request.has("--openmetrics"))
+    throw UsageError(std::string("--json or --openmetrics; ") + kUsage);
   RunningJob job = chosen_job(request.job);
   if (!asks_all_nodes(job, request)) {
     if (!request.has("--openmetrics")) ask_for_gpus(job);

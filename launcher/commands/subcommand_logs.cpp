@@ -240,7 +240,8 @@ int show_logs(std::span<const std::string> args) {
           "\n  --rank N  of that worker only"
           "\n  --stderr  standard error only"
           "\n  --here    of a job on several machines, what is on this one only"
-          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it is the newest run.\n");
+          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it "
+          "is the newest run.\n");
     return 0;
   }
   const Found found = find_logs(request.job);

@@ -143,7 +143,8 @@ ReportRequest parse_report(std::span<const std::string> args) {
     } else if (word == "--open") {
       request.open = true;
     } else if (word == "--html" && request.page.empty()) {
-      if (i + 1 == args.size() || args[i + 1].empty()) throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
+      if (i + 1 == args.size() || args[i + 1].empty())
+        throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
       request.page = args[++i];
     } else if (word.starts_with("-") || !request.folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kReportUsage);
@@ -154,7 +155,8 @@ ReportRequest parse_report(std::span<const std::string> args) {
     }
   }
   if (request.json && (request.open || !request.page.empty()))
-    throw UsageError(std::string("--json prints the report, --html and --open write a page: name one of them; ") + kReportUsage);
+    throw UsageError(std::string("--json prints the report, --html and --open write a page: name one of them; ") +
+                     kReportUsage);
   return request;
 }
 
@@ -189,7 +191,7 @@ int show_report(std::span<const std::string> args) {
   }
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text.str(), file.string(), steps.text(), steps.memory_text(),
-                                             steps.skipped_text());  // this also checks the report
+                                             steps.skipped_text());         // this also checks the report
   print(request.json ? text.str() : printable(rendered, LineEnds::kKeep));  // it quotes workers
   return 0;
 }

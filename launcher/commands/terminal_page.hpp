@@ -26,8 +26,8 @@ inline std::string_view cut_to_columns(std::string_view line, std::size_t column
   return line.substr(0, end);
 }
 
-// `table` and the lines of `below`, each with its '\n', in a terminal of that size; 0: not known, so nothing is cut. Rows of the
-// table that find no place are counted in a line. The last row stays free for the cursor.
+// `table` and the lines of `below`, each with its '\n', in a terminal of that size; 0: not known, so nothing is cut. Rows of
+// the table that find no place are counted in a line. The last row stays free for the cursor.
 inline std::string terminal_page(std::string_view table, std::string_view below, std::size_t rows, std::size_t columns) {
   const auto lines_of = [](std::string_view text) {
     std::vector<std::string_view> lines;

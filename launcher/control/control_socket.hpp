@@ -1,7 +1,7 @@
-// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in one of control_folders(). A client sends one
-// line, gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds. Only the
-// user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a second after
-// the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.
+// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in one of control_folders(). A client sends
+// one line, gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds.
+// Only the user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a
+// second after the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
 """Who asks a running job is told the truth in time: readers that go away, narrow terminals, jobs that end or stop meanwhile, and words that mean no job."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -31,9 +32,13 @@ def many(start):
     return start_many
 
 
-def asking(job, *words, **options):
-    return subprocess.Popen([job.bin, *[str(word) for word in words]], stdout=subprocess.PIPE, text=True, cwd=job.folder,
-                            env=clean_environment(**job.variables), **options)
+@contextlib.contextmanager
+def asking(job, *words, within=()):
+    with subprocess.Popen([*within, job.bin, *words], stdout=subprocess.PIPE, text=True, cwd=job.folder, env=clean_environment(**job.variables)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("words", [["top"], ["logs", "-f"]])
@@ -135,7 +140,7 @@ def test_logs_are_followed_without_inotify(many):
         pytest.skip("needs a user namespace of its own")
     job = many()
     job.until("waits")
-    with subprocess.Popen([*without, job.bin, "logs", "-f"], stdout=subprocess.PIPE, text=True, env=clean_environment(**job.variables)) as follower:
+    with asking(job, "logs", "-f", within=without) as follower:
         assert follower.stdout.readline() == "waits\n"
         job.process.stdin.write("\n")
         job.process.stdin.flush()

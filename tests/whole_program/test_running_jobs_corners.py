@@ -55,6 +55,8 @@ def test_who_watches_ends_with_his_reader(many, words):
 
 def test_top_fits_its_terminal(many):
     job = many(20)
+    for _ in range(20):
+        job.until("waits")
     terminal = Terminal([job.bin, "top"], columns=40, lines=8, XDG_RUNTIME_DIR=str(job.runtime))
     terminal.until(rb"more lines: ddprun status shows all\n")
     lines = terminal.seen.decode().split("\x1b[H\x1b[2J")[1].splitlines()

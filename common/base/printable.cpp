@@ -41,13 +41,14 @@ std::size_t bytes_of_first_character(std::string_view text) {
 }
 
 std::string printable(std::string_view text, LineEnds line_ends) {
+  const bool kept = line_ends == LineEnds::kKeep;
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const auto [code, bytes] = first_character(text);
     if (bytes == 0) {
       out += "\\x" + hex(static_cast<unsigned char>(text[0]));
-    } else if ((code < 0x20 && (code != '\n' || line_ends == LineEnds::kEscape)) || (code >= 0x7f && code < 0xa0)) {
+    } else if ((code < 0x20 && !(kept && (code == '\n' || code == '\t'))) || (code >= 0x7f && code < 0xa0)) {
       out += "\\u00" + hex(code);
     } else {
       out += text.substr(0, bytes);

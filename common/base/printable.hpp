@@ -10,7 +10,7 @@ namespace ddprun {
 // Of a text that is not empty. 0: it does not begin with a character of UTF-8.
 std::size_t bytes_of_first_character(std::string_view text);
 
-enum class LineEnds { kEscape, kKeep };
+enum class LineEnds { kEscape, kKeep };  // kKeep: of a text with several lines; tabs stay as well
 
 // Control characters become \u00XX, so that no quoted key can move the cursor or change colours. Bytes that are not UTF-8
 // become \xXX. Everything else stays as it is.

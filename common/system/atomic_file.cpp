@@ -75,6 +75,21 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view c
   fsync_directory(folder_of(file));
 }
 
+bool write_named_file(const std::filesystem::path& file, std::string_view content) {
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::symlink_status(file, none);
+  if (!std::filesystem::exists(there) || std::filesystem::is_regular_file(there)) {
+    write_file_atomically(file, content);
+    return true;
+  }
+  const int fd = ::open(file.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  if (fd < 0) throw_errno(errno, "can't open " + file.string());
+  const int error = write_all(fd, content);
+  ::close(fd);
+  if (error != 0) throw_errno(error, "can't write " + file.string());
+  return false;
+}
+
 void fsync_directory(const std::filesystem::path& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw_errno(errno, "can't open folder " + directory.string());

@@ -1,5 +1,5 @@
 // Writes a file so that a crash leaves the old or the new one, never a half: temporary file in the same folder, write, fsync,
-// rename, fsync of the folder. Throws std::system_error with the path (ENOSPC, EROFS, ...).
+// rename, fsync of the folder. All throw std::system_error with the path (ENOSPC, EROFS, ...).
 #pragma once
 
 #include <filesystem>
@@ -8,6 +8,11 @@
 namespace ddprun {
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
+
+// For a file that a user names. What is there and is no regular file, such as /dev/stdout, a pipe or a link, stays and is
+// written into: renamed over, it would be gone. Returns whether the file is a regular one of its own.
+bool write_named_file(const std::filesystem::path& file, std::string_view content);
+
 void fsync_directory(const std::filesystem::path& directory);
 
 }  // namespace ddprun

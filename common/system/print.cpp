@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "common/base/error.hpp"
@@ -11,9 +12,23 @@
 
 namespace ddprun {
 
+namespace {
+
+// 0 or EPIPE: somebody reads it, or nobody any more.
+int write_to_stdout(const std::string& text) {
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == ENOSPC) throw InternalError(std::string("cannot write to stdout: ") + std::strerror(error));
+  return error;
+}
+
+}  // namespace
+
 void print(const std::string& text) {
-  if (const int error = write_all(STDOUT_FILENO, text); error == ENOSPC)
-    throw InternalError(std::string("cannot write to stdout: ") + std::strerror(error));
+  write_to_stdout(text);
+}
+
+void print_while_read(const std::string& text) {
+  if (write_to_stdout(text) != 0) std::exit(0);
 }
 
 }  // namespace ddprun

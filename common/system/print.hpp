@@ -9,4 +9,7 @@ namespace ddprun {
 // Writes all of `text`. A reader that has closed its end is no error. Throws InternalError when the disk is full.
 void print(const std::string& text);
 
+// The same for an answer that may have no end or be very long: when the reader has closed its end, the process ends with 0.
+void print_while_read(const std::string& text);
+
 }  // namespace ddprun

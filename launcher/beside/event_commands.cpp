@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -71,10 +72,27 @@ EventCommands::EventCommands(boost::asio::io_context& io, Settings settings, std
       failure_{.option = "--on-failure", .command = settings_.on_failure, .limit = boost::asio::steady_timer(io)},
       checkpoint_{.option = "--on-checkpoint", .command = settings_.on_checkpoint, .limit = boost::asio::steady_timer(io)} {}
 
+// Nothing runs in the agent's loop any more. Both kinds are awaited together: one that takes long must not keep what waits
+// behind the other.
 void EventCommands::finish() {
   const auto until = steady_clock::now() + settings_.at_the_end;
-  finish_one(failure_, until);
-  finish_one(checkpoint_, until);
+  const std::array<Kind*, 2> kinds{&failure_, &checkpoint_};
+  while (failure_.pid != 0 || checkpoint_.pid != 0) {
+    std::array<pollfd, kinds.size()> ends{};
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      ends[i] = {kinds[i]->pid != 0 ? kinds[i]->end->native_handle() : -1, POLLIN, 0};
+    const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - steady_clock::now()));
+    const int count = ::poll(ends.data(), ends.size(), static_cast<int>(left.count()));
+    if (count < 0 && errno == EINTR) continue;
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      if (kinds[i]->pid == 0 || (count > 0 && ends[i].revents == 0)) continue;
+      if (count <= 0) {
+        kinds[i]->next.reset();
+        kill_with_group(kinds[i]->pid);
+      }
+      ended(*kinds[i]);
+    }
+  }
 }
 
 void EventCommands::on(const RunEvent& event) {
@@ -162,21 +180,6 @@ void EventCommands::ended(Kind& kind) {
     say_(kind.option + " ended with exit code " + std::to_string(WEXITSTATUS(status)));
   if (WIFSIGNALED(status)) say_(kind.option + " ended by signal " + std::to_string(WTERMSIG(status)));
   if (const auto next = std::exchange(kind.next, std::nullopt)) start(kind, *next);
-}
-
-// Nothing runs in the agent's loop any more.
-void EventCommands::finish_one(Kind& kind, steady_clock::time_point until) {
-  while (kind.pid != 0) {
-    const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - steady_clock::now()));
-    pollfd one{kind.end->native_handle(), POLLIN, 0};
-    const int count = ::poll(&one, 1, static_cast<int>(left.count()));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      kind.next.reset();
-      kill_with_group(kind.pid);
-    }
-    ended(kind);
-  }
 }
 
 }  // namespace ddprun

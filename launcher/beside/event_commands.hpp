@@ -55,7 +55,6 @@ class EventCommands : public RunObserver {
   void start(Kind& kind, const Variables& variables);
   void watch(Kind& kind);
   void ended(Kind& kind);
-  void finish_one(Kind& kind, std::chrono::steady_clock::time_point until);
 
   boost::asio::io_context& io_;
   Settings settings_;

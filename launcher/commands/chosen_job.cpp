@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
+#include "launcher/commands/terminal_page.hpp"
 #include "launcher/events/printed.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/options/parse_number.hpp"
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.append(width - text.size(), ' ');
+  const std::size_t shown = characters_in(text);
+  if (shown < width) text.append(width - shown, ' ');
   return text + "  ";
 }
 
@@ -31,7 +33,7 @@ std::string padded(std::string text, std::size_t width) {
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], characters_in(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
@@ -110,7 +112,7 @@ bool is_meant(const RunningJob& job, const std::string& word) {
   if (job.status.is_null()) return false;
   if (word == text_of(job.status, "title")) return true;
   std::error_code error;
-  const std::string run_dir = text_of(job.status, "run_dir");
+  const std::string run_dir = job.status.value("run_dir", "");
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
@@ -154,6 +156,8 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
       request.flags.push_back(name);
     } else if (name.starts_with("-") || !request.job.empty() || !is_allowed("JOB")) {
       throw UsageError("'" + args[i] + "' is one too many; " + usage);
+    } else if (args[i].empty()) {  // of a variable that is not set: not any job that happens to run is meant
+      throw UsageError("JOB is an empty word; " + usage);
     } else {
       request.job = args[i];
     }
@@ -163,7 +167,9 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
 
 RunningJob chosen_job(const std::string& word) {
   std::vector<RunningJob> jobs = running_jobs();
-  if (jobs.empty()) throw UsageError("no job of yours runs on this machine");
+  if (jobs.empty())
+    throw UsageError(
+        "no job of yours runs on this machine; ddprun report FOLDER and ddprun logs FOLDER tell of one that has ended");
   std::vector<RunningJob> meant;
   for (const RunningJob& job : jobs) {
     if (word.empty() || is_meant(job, word)) meant.push_back(job);
@@ -208,10 +214,11 @@ std::string gpu_text(const json& gpu) {
 std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   const json& status = job.status;
   const bool several = nodes.size() > 1 || status.value("several_nodes", false);
+  // Progress may refill the budget: then more are used than it has.
+  const std::int64_t used = number_of(status, "restart_count"), budget = number_of(status, "max_restarts");
   std::string text = text_of(status, "title") + " (process " + std::to_string(job.agent) + "): " + text_of(status, "state") +
-                     " for " + format_duration(seconds_of(status, "seconds")) + ", " +
-                     std::to_string(number_of(status, "restart_count")) + " of " +
-                     std::to_string(number_of(status, "max_restarts")) + " restarts used";
+                     " for " + format_duration(seconds_of(status, "seconds")) + ", " + std::to_string(used) +
+                     (used <= budget ? " of " + std::to_string(budget) : "") + " restarts used";
   if (several) {
     text += ", node " + std::to_string(number_of(status, "node_rank")) + " of " + std::to_string(number_of(status, "nodes")) +
             " with " + std::to_string(number_of(status, "world_size")) + " workers in all";

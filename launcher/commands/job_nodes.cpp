@@ -59,8 +59,7 @@ NodesAnswers nodes_answers_of(const RunningJob& job, const std::optional<std::st
 }
 
 std::string status_of_all(const RunningJob& job, const NodesAnswers& nodes) {
-  if (nodes.answers.empty()) return status_text(job, {job.status}) + about_silence(nodes);
-  return status_text(job, nodes.answers) + about_silence(nodes);
+  return status_text(job, nodes.answers.empty() ? std::vector<json>{job.status} : nodes.answers);
 }
 
 std::string about_silence(const NodesAnswers& nodes) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -116,7 +117,7 @@ class LogsOfNodes {
  private:
   // Waits for an answer, and hears those that have come. True: the agent has ended.
   bool wait(int agent) {
-    std::vector<pollfd> ready{{agent, POLLIN, 0}, {finding_ ? finding_->fd() : -1, POLLIN, 0}};
+    std::vector<pollfd> ready{{agent, POLLIN, 0}, {finding_ ? finding_->fd() : -1, POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
     std::vector<std::string> asked;
     for (const auto& [name, node] : nodes_) {
       if (!node.question) continue;
@@ -129,10 +130,11 @@ class LogsOfNodes {
       most_ms = static_cast<int>(std::max<std::int64_t>(0, rest.count()));
     }
     ::poll(ready.data(), ready.size(), most_ms);
+    if (ready[2].revents != 0) std::exit(0);  // nobody reads any more
     for (std::size_t i = 0; i < asked.size(); ++i) {
       ShownNode& node = nodes_.at(asked[i]);
-      const bool failed = ready[i + 2].fd < 0;
-      if ((ready[i + 2].revents != 0 && node.question->read()) || failed) hear(asked[i], node, true);
+      const bool failed = ready[i + 3].fd < 0;
+      if ((ready[i + 3].revents != 0 && node.question->read()) || failed) hear(asked[i], node, true);
     }
     if (finding_ && (ready[1].fd < 0 || (ready[1].revents != 0 && finding_->read()))) hear_found();
     if (find_at_ && *find_at_ <= steady_clock::now()) find();
@@ -257,7 +259,7 @@ class LogsOfNodes {
     }
   }
   void print_lines(int rank, std::string_view lines) const {
-    print(request_.rank ? std::string(lines) : prefixed(lines, "[rank " + std::to_string(rank) + "] "));
+    print_while_read(request_.rank ? std::string(lines) : prefixed(lines, "[rank " + std::to_string(rank) + "] "));
   }
 
   // The job has ended, and no node answers any more. What it had written by then is read from the files that this machine has:

@@ -1,5 +1,6 @@
 // `ddprun ps`, `status`, `top` and `stop`: the running jobs of this user on this machine. run_subcommand() calls them.
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,11 +10,13 @@
 #include <sstream>
 
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
 #include "launcher/commands/gpus_of_job.hpp"
 #include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/commands/terminal_page.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/openmetrics.hpp"
 #include "launcher/report/report.hpp"
@@ -35,8 +38,14 @@ std::string how_it_ended(const std::string& report) {
   if (!document.is_object() || !document.contains("exit") || !document["exit"].is_object()) return {};
   const json& exit = document["exit"];
   if (!exit.contains("code") || !exit["code"].is_number_integer()) return {};
-  const std::string why = exit.contains("why") && exit["why"].is_string() ? exit["why"].get<std::string>() : "";
+  const std::string why = text_of(exit, "why");
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
+}
+
+// `here`: the other nodes may continue.
+std::string ended_text(const RunningJob& job, bool here) {
+  const std::string end = how_it_ended(job.status.value("report", ""));
+  return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";
 }
 
 const json kStatusOfNodes{{"ask", "status"}};
@@ -46,27 +55,36 @@ const json kStatusOfNodes{{"ask", "status"}};
                    std::to_string(job.agent) + " reaches it as soon as it runs again");
 }
 
-// What `top` shows at this moment.
-std::string now_of(RunningJob& job, const JobRequest& request) {
+// What `top` shows at a moment.
+struct JobNow {
+  std::string table;
+  std::string below;  // who has not answered
+};
+
+JobNow now_of(RunningJob& job, const JobRequest& request) {
   if (!asks_all_nodes(job, request)) {
     ask_for_gpus(job);
-    return status_text(job, {job.status});
+    return {status_text(job, {job.status}), ""};
   }
   NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
   ask_for_gpus(job, nodes);
-  return status_of_all(job, nodes);
+  return {status_of_all(job, nodes), about_silence(nodes)};
 }
 
-// Each node stops, so that none takes it for the leave of one node and continues.
-void stop_all_nodes(const RunningJob& job, bool now) {
+std::string top_page(const JobNow& shown) {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1) return shown.table + shown.below;
+  ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+  return "\x1b[H\x1b[2J" + terminal_page(shown.table, shown.below, size.ws_row, size.ws_col);
+}
+
+// Each node stops, so that none takes it for the leave of one node and continues. False: the agent has not answered.
+bool stop_all_nodes(const RunningJob& job, bool now) {
   const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
-  if (!nodes.heard) {
-    if (ends_within(kEndsAtOnce, job.agent)) return;  // it had the question, and no time to answer
-    fail_without_answer(job);
-  }
+  if (!nodes.heard) return false;
   const bool stops =
       std::any_of(nodes.answers.begin(), nodes.answers.end(), [](const json& node) { return node.value("stops", false); });
-  if (stops) return;
+  if (stops) return true;
   throw UsageError(nodes.of == 0 ? "the job has no coordinator at the moment that could end it on all nodes: try again in some "
                                    "seconds, or stop this node alone with --here"
                                  : "the coordinating node does not answer: try again, or stop this node alone with --here");
@@ -104,6 +122,8 @@ int show_status(std::span<const std::string> args) {
           kWhich);
     return 0;
   }
+  if (request.has("--json") && request.has("--openmetrics"))
+    throw UsageError(std::string("--json or --openmetrics; ") + kUsage);
   RunningJob job = chosen_job(request.job);
   if (!asks_all_nodes(job, request)) {
     if (!request.has("--openmetrics")) ask_for_gpus(job);
@@ -119,7 +139,7 @@ int show_status(std::span<const std::string> args) {
     return 0;
   }
   if (!request.has("--json")) {
-    print(status_of_all(job, nodes));
+    print(status_of_all(job, nodes) + about_silence(nodes));
     return 0;
   }
   json status = job.status;
@@ -138,21 +158,24 @@ int watch_job(std::span<const std::string> args) {
     return 0;
   }
   RunningJob job = chosen_job(request.job);
-  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  const int process = static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0));
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0)));
+  JobNow shown = now_of(job, request);
   for (;;) {
-    const std::string text = now_of(job, request);
-    print((terminal ? "\x1b[H\x1b[2J" : "") + text);
-    pollfd ended{process, POLLIN, 0};
-    if (process < 0 || ::poll(&ended, 1, kRefreshMs) != 0) break;
+    print_while_read(top_page(shown));
+    std::array<pollfd, 2> ready{pollfd{process.get(), POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
+    ::poll(ready.data(), ready.size(), kRefreshMs);
+    if (ready[1].revents != 0) return 0;  // nobody reads any more
+    if (process.get() < 0 || ready[0].revents != 0) break;
     const auto answer = ask_job(job.socket, kAskStatus);
-    if (!answer) continue;  // the agent is stopped or about to end
-    json status = json::parse(*answer, nullptr, false);
-    if (status.is_object()) job.status = std::move(status);
+    json status = answer ? json::parse(*answer, nullptr, false) : json();
+    if (status.is_object()) {
+      job.status = std::move(status);
+      shown = now_of(job, request);
+    } else {
+      shown.below = "process " + std::to_string(job.agent) + " does not answer: it is stopped (Ctrl-Z?), or just ends\n";
+    }
   }
-  if (process >= 0) ::close(process);
-  const std::string end = how_it_ended(job.status.value("report", ""));
-  print("the job has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  print("the job" + ended_text(job, job.status.value("several_nodes", false)));
   return 0;
 }
 
@@ -169,14 +192,13 @@ int stop_job(std::span<const std::string> args) {
     return 0;
   }
   const RunningJob job = chosen_job(request.job);
-  if (asks_all_nodes(job, request)) {
-    stop_all_nodes(job, request.has("--now"));
-  } else if (!ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop)) {
-    fail_without_answer(job);
-  }
+  const bool heard = asks_all_nodes(job, request)
+                         ? stop_all_nodes(job, request.has("--now"))
+                         : ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop).has_value();
+  // One that ends by itself at this moment has no time to answer.
+  if (!heard && !ends_within(kEndsAtOnce, job.agent)) fail_without_answer(job);
   wait_for_end_of(job.agent);
-  const std::string end = how_it_ended(job.status.value("report", ""));
-  print(job.status.value("title", "the job") + " has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  print(text_of(job.status, "title") + ended_text(job, job.status.value("several_nodes", false) && request.has("--here")));
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "common/system/print.hpp"
@@ -21,6 +22,7 @@
 #include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/logs_of_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/log_files.hpp"
@@ -30,10 +32,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What cannot be watched is looked at: a user may have used up his inotify instances or watches.
+constexpr int kLookAgainMs = 500;
+
 // One log file that is being shown.
 struct Shown {
   int fd = -1;
-  std::string prefix;
+  int rank = 0;
   LineSplitter lines;
 };
 
@@ -55,6 +60,11 @@ class Logs {
       for (const auto& [rank, folder] : workers_of(round)) newest[rank] = folder;
     }
     several_ = newest.size() > 1;
+    for (const auto& [rank, folder] : newest) {
+      std::error_code error;
+      if (std::ranges::any_of(streams(), [&](Stream one) { return fs::exists(folder / log_name(one), error); }))
+        ranks_.push_back(rank);
+    }
     for (const RoundFolder& round : rounds_in(logs_)) {
       for (const auto& [rank, folder] : workers_of(round)) {
         if (folder != newest[rank]) earlier_.insert(folder);
@@ -72,6 +82,7 @@ class Logs {
     }
   }
   bool any() const { return !files_.empty(); }
+  const std::vector<int>& ranks() const { return ranks_; }  // that had such files when open_newest() looked
 
   // `ends`: nothing more will come, so unfinished lines are shown as well.
   void show_new(bool ends) {
@@ -80,21 +91,27 @@ class Logs {
       for (ssize_t count = 0; (count = ::read(shown.fd, piece, sizeof piece)) > 0;) {
         shown.lines.feed({piece, static_cast<std::size_t>(count)},
                          [&, &one = shown](std::string_view lines) { show(one, lines); });
+        if (shown.lines.too_long()) show(shown, shown.lines.take_rest() + "\n");
       }
       if (ends && !shown.lines.rest().empty()) show(shown, shown.lines.take_rest() + "\n");
     }
   }
 
-  // Wakes whenever something below the folder changes.
-  void watch(int inotify) const {
-    watch_folder(inotify, logs_, false);
+  // Wakes whenever something below the folder changes. False: not all of it can be watched.
+  bool watch(int inotify) const {
+    bool all = watch_folder(inotify, logs_, false);
     for (const RoundFolder& round : rounds_in(logs_)) {
-      watch_folder(inotify, round.path, false);
-      for (const auto& [rank, folder] : workers_in(round.path)) watch_folder(inotify, folder, true);
+      all = watch_folder(inotify, round.path, false) && all;
+      for (const auto& [rank, folder] : workers_in(round.path)) all = watch_folder(inotify, folder, true) && all;
     }
+    return all;
   }
 
  private:
+  std::vector<Stream> streams() const {
+    return only_errors_ ? std::vector{Stream::kStderr} : std::vector{Stream::kStdout, Stream::kStderr};
+  }
+
   std::map<int, fs::path> workers_of(const RoundFolder& round) const {
     std::map<int, fs::path> workers;
     for (auto& [number, folder] : workers_in(round.path)) {
@@ -105,8 +122,7 @@ class Logs {
 
   void open(int rank, const fs::path& folder, std::optional<int> tail) {
     if (rank_ && rank != *rank_) return;
-    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-      if (only_errors_ && stream == Stream::kStdout) continue;
+    for (const Stream stream : streams()) {
       const FileName name{folder, stream == Stream::kStderr};
       const fs::path file = folder / log_name(stream);
       if (files_.contains(name) || earlier_.contains(folder)) continue;
@@ -114,22 +130,40 @@ class Logs {
       if (fd < 0) continue;
       Shown& shown = files_[name];
       shown.fd = fd;
-      if (several_ && !rank_) shown.prefix = "[rank " + std::to_string(rank) + "] ";
+      shown.rank = rank;
       if (tail) ::lseek(fd, begin_of_tail(fd, *tail), SEEK_SET);
     }
   }
 
-  static void show(const Shown& shown, std::string_view lines) { print(prefixed(lines, shown.prefix)); }
+  void show(const Shown& shown, std::string_view lines) const {
+    print_while_read(prefixed(lines, several_ && !rank_ ? "[rank " + std::to_string(shown.rank) + "] " : ""));
+  }
 
   fs::path logs_;
   std::optional<int> rank_;
   bool only_errors_;
   int first_rank_;
   bool several_ = false;
+  std::vector<int> ranks_;
   using FileName = std::pair<fs::path, bool>;  // the worker's folder; standard error follows standard output
   std::map<FileName, Shown> files_;
   std::set<fs::path> earlier_;  // folders of rounds before a rank's newest one: not shown
 };
+
+// What --log-dir named has a folder for each run. Empty: none is there.
+fs::path newest_run_in(const fs::path& log_dir) {
+  fs::path newest;
+  fs::file_time_type written = fs::file_time_type::min();
+  std::error_code error;
+  for (fs::directory_iterator entry(log_dir, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    const fs::file_time_type time = fs::last_write_time(entry->path(), unknown);
+    if (unknown || time <= written || rounds_in(entry->path()).empty()) continue;
+    newest = entry->path();
+    written = time;
+  }
+  return newest;
+}
 
 // The folder with the rounds: of a running job as it says, else of the run directory or log folder that `word` names.
 struct Found {
@@ -137,7 +171,7 @@ struct Found {
   std::optional<RunningJob> job;  // nothing: it does not run
 };
 Found find_logs(const std::string& word) {
-  for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word)}) {
+  for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word), newest_run_in(word)}) {
     if (word.empty() || rounds_in(folder).empty()) continue;
     for (const RunningJob& job : running_jobs()) {
       std::error_code error;
@@ -158,29 +192,36 @@ int first_rank_here(const Found& found) {
   return 0;
 }
 
+std::string why_there_are_none(const Logs& logs, const JobRequest& request) {
+  if (request.rank && !logs.ranks().empty())
+    return "no log files of rank " + std::to_string(*request.rank) + " are here, only of " + ranks_text(logs.ranks());
+  return "that job writes no log files" + std::string(request.has("--stderr") ? " of standard error" : "") +
+         ": a script does with --tee 3, --redirects 3 or --run-dir";
+}
+
 void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   const bool follow = request.has("-f") && found.job;
   const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not be there yet
   Logs logs(found.logs, request.rank, request.has("--stderr"), first_rank_here(found));
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
-  if (follow) logs.watch(inotify);
+  bool watched = follow && logs.watch(inotify);
   const bool cut = request.tail.has_value() || request.has("-f");
   logs.open_newest(cut ? std::optional(request.tail.value_or(kTailWhenFollowed)) : std::nullopt);
-  if (!logs.any() && !(follow && starts)) {
-    throw UsageError("that job writes no log files" + std::string(request.rank ? " of that rank here" : "") +
-                     ": a script does with --tee 3, --redirects 3 or --run-dir");
-  }
+  if (!logs.any() && !(follow && starts)) throw UsageError(why_there_are_none(logs, request));
   logs.show_new(!follow);
+  if (request.has("-f") && !follow)
+    write_all(STDERR_FILENO, "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n");
   const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.job->agent, 0)) : -1;
   bool runs = follow && process >= 0;
   while (runs) {
-    std::array<pollfd, 2> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}};
-    ::poll(ready.data(), ready.size(), -1);
+    std::array<pollfd, 3> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
+    ::poll(ready.data(), ready.size(), watched ? -1 : kLookAgainMs);
+    if (ready[2].revents != 0) return;  // nobody reads any more
     runs = ready[1].revents == 0;
     char events[4096];
     while (::read(inotify, events, sizeof events) > 0) {
     }
-    logs.watch(inotify);  // folders may have come
+    watched = logs.watch(inotify);  // folders may have come
     logs.open_new();
     logs.show_new(!runs);
   }
@@ -199,7 +240,8 @@ int show_logs(std::span<const std::string> args) {
           "\n  --rank N  of that worker only"
           "\n  --stderr  standard error only"
           "\n  --here    of a job on several machines, what is on this one only"
-          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended.\n");
+          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it "
+          "is the newest run.\n");
     return 0;
   }
   const Found found = find_logs(request.job);

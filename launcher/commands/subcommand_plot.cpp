@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
@@ -55,7 +56,7 @@ PlottedRun read_run(const std::string& word, const std::string& figure) {
                      ": name run directories; a script writes that file with --run-dir when it " + "tells its steps");
   }
   const fs::path named = fs::path(word).lexically_normal();
-  return {(named.has_filename() ? named : named.parent_path()).string(), read_figure(in, figure)};
+  return {printable((named.has_filename() ? named : named.parent_path()).string()), read_figure(in, figure)};
 }
 
 }  // namespace
@@ -77,11 +78,11 @@ int plot_runs(std::span<const std::string> args) {
   }
   if (!any) throw UsageError("no run has a figure '" + request.figure + "' in a line of a step or an evaluation");
   try {
-    write_file_atomically(request.output, plot_of(request.figure, runs));
+    if (write_named_file(request.output, plot_of(request.figure, runs)))
+      print("the plot is " + fs::absolute(request.output).lexically_normal().string() + "\n");
   } catch (const std::system_error& error) {
     throw UsageError("cannot write " + request.output + ": " + error.what());
   }
-  print("the plot is " + fs::absolute(request.output).lexically_normal().string() + "\n");
   return 0;
 }
 

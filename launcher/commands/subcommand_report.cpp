@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
@@ -31,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]";
+constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json | --html FILE] [--open]";
 
 // Whether it is a folder that this user has made: in a place where all may write, others' folders and links lead anywhere.
 bool is_own_folder(const fs::path& path) {
@@ -120,7 +121,7 @@ void write_page(const fs::path& page, const std::string& report, const fs::path&
   std::error_code none;
   if (fs::is_regular_file(curves, none)) metrics.open(curves);
   try {
-    write_file_atomically(page, report_page(report, metrics, file.string()));
+    write_named_file(page, report_page(report, metrics, file.string()));
   } catch (const std::system_error& error) {
     throw UsageError("cannot write " + page.string() + ": " + error.what() + "; --html names another file");
   }
@@ -142,14 +143,20 @@ ReportRequest parse_report(std::span<const std::string> args) {
     } else if (word == "--open") {
       request.open = true;
     } else if (word == "--html" && request.page.empty()) {
-      if (i + 1 == args.size()) throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
+      if (i + 1 == args.size() || args[i + 1].empty())
+        throw UsageError(std::string("--html needs the name of a file to write; ") + kReportUsage);
       request.page = args[++i];
     } else if (word.starts_with("-") || !request.folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kReportUsage);
+    } else if (word.empty()) {  // of a variable that is not set: not the newest run is meant
+      throw UsageError(std::string("FOLDER is an empty word; ") + kReportUsage);
     } else {
       request.folder = word;
     }
   }
+  if (request.json && (request.open || !request.page.empty()))
+    throw UsageError(std::string("--json prints the report, --html and --open write a page: name one of them; ") +
+                     kReportUsage);
   return request;
 }
 
@@ -184,8 +191,8 @@ int show_report(std::span<const std::string> args) {
   }
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text.str(), file.string(), steps.text(), steps.memory_text(),
-                                             steps.skipped_text());  // this also checks the report
-  print(request.json ? text.str() : rendered);
+                                             steps.skipped_text());         // this also checks the report
+  print(request.json ? text.str() : printable(rendered, LineEnds::kKeep));  // it quotes workers
   return 0;
 }
 

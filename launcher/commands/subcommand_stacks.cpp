@@ -2,6 +2,7 @@
 // calls them. A stack needs py-spy, eu-stack or gdb, and the right to trace: root, or kernel.yama.ptrace_scope=0.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -78,9 +79,9 @@ int print_stacks_of_this_node(const RunningJob& job, std::optional<int> rank) {
   return 0;
 }
 
-// Prints those of one node. Returns how many.
-int print_stacks(const json& node) {
-  int shown = 0;
+// Prints those of one node. Returns of how many workers it has told.
+std::int64_t print_stacks(const json& node) {
+  std::int64_t shown = 0;
   const std::string host = node.contains("host") ? text_of(node, "host") : "?";
   if (node.contains("error")) print(host + ": " + text_of(node, "error") + "\n");
   if (const auto stacks = node.find("stacks"); stacks != node.end() && stacks->is_array()) {
@@ -97,6 +98,7 @@ int print_stacks(const json& node) {
   }
   if (const auto more = number_of(node, "left_out"); more > 0) {
     print(host + ": " + std::to_string(more) + " more workers, which are too much for one answer: name one with --rank\n");
+    shown += more;
   }
   return shown;
 }
@@ -109,13 +111,15 @@ int print_stacks_of_nodes(const RunningJob& job, std::optional<int> rank) {
     print(about_silence(nodes));
     return print_stacks_of_this_node(job, rank);
   }
-  int shown = 0;
+  std::int64_t shown = 0;
   for (const json& node : nodes.answers) shown += print_stacks(node);
   print(about_silence(nodes));
-  if (shown == 0 && rank && nodes.silent() == 0 && nodes.of > 0) {
-    throw UsageError("no worker with rank " + std::to_string(*rank) + " of that job runs at the moment");
-  }
-  return 0;
+  if (shown > 0 || nodes.silent() > 0) return 0;
+  // A node that could not read a stack has said so: there may be such a worker.
+  if (std::ranges::any_of(nodes.answers, [](const json& node) { return node.contains("error"); }))
+    return static_cast<int>(ExitCode::kUsage);
+  throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of that job runs at the moment"
+                        : std::string("no worker of that job runs at the moment"));
 }
 
 }  // namespace

@@ -66,25 +66,31 @@ std::optional<std::string> ask_through(int fd, const std::string& request) {
   return without_newline(text);
 }
 
-}  // namespace
-
-std::vector<RunningJob> running_jobs() {
-  std::vector<RunningJob> jobs;
+void add_jobs_of(const fs::path& folder, std::vector<RunningJob>& jobs) {
   std::error_code error;
-  if (!is_own_control_folder(control_folder())) return jobs;  // nobody has one, or somebody else has put it there
-  for (const auto& entry : fs::directory_iterator(control_folder(), error)) {
-    const std::optional<pid_t> agent = agent_of_socket(entry.path());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    const std::optional<pid_t> agent = agent_of_socket(file);
     if (!agent) continue;
-    const Descriptor socket = connected_to(entry.path(), kAnswerWithin);
+    const Descriptor socket = connected_to(file, kAnswerWithin);
     const int refusal = socket.get() < 0 ? errno : 0;
     if (refusal == ECONNREFUSED) {
-      fs::remove(entry.path(), error);
+      ::unlink(file.c_str());
       continue;
     }
     if (refusal == ENOENT) continue;  // it has just ended
     const std::optional<std::string> answer = ask_through(socket.get(), kAskStatus);
     nlohmann::json status = answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json();
-    jobs.push_back({*agent, entry.path(), status.is_object() ? std::move(status) : nlohmann::json()});
+    jobs.push_back({*agent, file, status.is_object() ? std::move(status) : nlohmann::json()});
+  }
+}
+
+}  // namespace
+
+std::vector<RunningJob> running_jobs() {
+  std::vector<RunningJob> jobs;
+  for (const fs::path& folder : control_folders()) {
+    if (is_own_control_folder(folder)) add_jobs_of(folder, jobs);  // else nobody has one, or somebody else has put it there
   }
   std::sort(jobs.begin(), jobs.end(), [](const RunningJob& a, const RunningJob& b) { return a.agent < b.agent; });
   return jobs;

@@ -17,10 +17,15 @@ constexpr std::string_view kEnding = ".sock";
 
 }  // namespace
 
-fs::path control_folder() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/') return fs::path(runtime) / "ddprun";
-  return "/tmp/ddprun-" + std::to_string(::geteuid());
+std::vector<fs::path> control_folders() {
+  const std::string user = std::to_string(::geteuid());
+  const fs::path of_all = "/tmp/ddprun-" + user, of_login = fs::path("/run/user/" + user);
+  const char* const named = std::getenv("XDG_RUNTIME_DIR");
+  const fs::path runtime = named != nullptr && named[0] == '/' ? fs::path(named).lexically_normal() : fs::path();
+  if (runtime / "" == of_login / "") return {of_login / "ddprun", of_all};
+  struct stat info {};
+  const bool apart = !runtime.empty() && ::stat(runtime.c_str(), &info) == 0 && info.st_uid == ::geteuid();
+  return apart ? std::vector{runtime / "ddprun"} : std::vector{of_all, of_login / "ddprun"};
 }
 
 bool own_control_folder(const fs::path& folder) {

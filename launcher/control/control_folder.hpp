@@ -1,4 +1,4 @@
-// Where the jobs of this user on this machine can be asked: a folder with a Unix socket for each agent, named by its pid. The
+// Where the jobs of this user on this machine can be asked: folders with a Unix socket for each agent, named by its pid. The
 // folder belongs to the user and is closed to others, so whoever reaches a socket in it may also signal the agent. The agent
 // (control_socket.hpp) and the subcommands (control_client.hpp) share these rules.
 #pragma once
@@ -8,11 +8,15 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ddprun {
 
-// $XDG_RUNTIME_DIR/ddprun, or /tmp/ddprun-<uid> where that variable is not set.
-std::filesystem::path control_folder();
+// A new job takes the first one that it can; who looks for jobs looks into all. They are /run/user/<uid>/ddprun and
+// /tmp/ddprun-<uid>: cron, a scheduler's task or `su` has no XDG_RUNTIME_DIR, or that of another machine or user, and must find
+// what a login shell has started, and the other way round. Only a variable that names another folder of this user keeps his
+// jobs apart there.
+std::vector<std::filesystem::path> control_folders();
 
 // Makes the folder where it is missing. False when it cannot be made, is no folder, or is not only the user's.
 bool own_control_folder(const std::filesystem::path& folder);

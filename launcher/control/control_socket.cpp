@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -47,8 +48,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     std::string answer;
   };
 
-  Impl(boost::asio::io_context& context, fs::path place, Hooks chosen)
-      : io(context), folder(std::move(place)), hooks(std::move(chosen)), start(context, kSoonest), acceptor(context) {}
+  Impl(boost::asio::io_context& context, std::vector<fs::path> places, Hooks chosen)
+      : io(context), folders(std::move(places)), hooks(std::move(chosen)), start(context, kSoonest), acceptor(context) {}
 
   void listen_soon() {
     start.async_wait([self = weak_from_this()](const error_code& error) {
@@ -58,7 +59,11 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   }
 
   void listen() {
-    if (!own_control_folder(folder)) return;
+    const auto found = std::ranges::find_if(folders, own_control_folder);
+    if (found != folders.end()) listen_in(*found);
+  }
+
+  void listen_in(const fs::path& folder) {
     const fs::path name = control_socket_of(folder, ::getpid());
     // Nobody looks for this name. Who finds a socket that refuses takes it for a dead agent's, and removes it.
     const fs::path deaf = name.string() + "+";
@@ -142,7 +147,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   }
 
   boost::asio::io_context& io;
-  fs::path folder;
+  std::vector<fs::path> folders;
   Hooks hooks;
   boost::asio::steady_timer start;
   stream_protocol::acceptor acceptor;
@@ -151,8 +156,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   int clients = 0;
 };
 
-ControlSocket::ControlSocket(boost::asio::io_context& io, fs::path folder, Hooks hooks)
-    : impl_(std::make_shared<Impl>(io, std::move(folder), std::move(hooks))) {
+ControlSocket::ControlSocket(boost::asio::io_context& io, std::vector<fs::path> folders, Hooks hooks)
+    : impl_(std::make_shared<Impl>(io, std::move(folders), std::move(hooks))) {
   impl_->listen_soon();
 }
 

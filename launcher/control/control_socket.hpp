@@ -1,13 +1,14 @@
-// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in control_folder(). A client sends one line,
-// gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds. Only the
-// user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a second after
-// the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.
+// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in one of control_folders(). A client sends
+// one line, gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds.
+// Only the user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a
+// second after the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -28,7 +29,8 @@ class ControlSocket {
     std::function<void(const std::string& question, std::function<void(std::string)> then)> nodes;
     std::function<void(std::function<void(std::string)> then)> gpus{};  // `then` gets JSON without '\n', within two seconds
   };
-  ControlSocket(boost::asio::io_context& io, std::filesystem::path folder, Hooks hooks);
+  // It listens in the first of these folders that is or can be made the user's own.
+  ControlSocket(boost::asio::io_context& io, std::vector<std::filesystem::path> folders, Hooks hooks);
   ~ControlSocket();  // removes the socket
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;

@@ -70,7 +70,8 @@ void JobStatus::on(const RunEvent& event) {
                  [this](const WorkerStarted& started) { see(started); }, [this](const WorkerSpoke& spoke) { see(spoke); },
                  [this](const WorkerEnded& ended) { see(ended); }, [this](const RoundFailed& failed) { see(failed); },
                  [this](const RegroupFailed& failed) { see(failed); }, [this](const StopRequested& stop) { see(stop); },
-                 Ignored<NodesChanged, CutOff, WorkerContinued, Straggler, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow,
+                 [this](const CutOff& cut_off) { see(cut_off); },
+                 Ignored<NodesChanged, WorkerContinued, Straggler, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow,
                          WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
       event);
 }
@@ -134,6 +135,11 @@ void JobStatus::see(const RoundFailed& event) {
 }
 
 void JobStatus::see(const RegroupFailed&) {
+  state_ = "restarting";
+}
+
+void JobStatus::see(const CutOff& event) {
+  last_failure_ = describe(event);
   state_ = "restarting";
 }
 

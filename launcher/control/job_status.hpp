@@ -72,6 +72,7 @@ class JobStatus : public RunObserver {
   void see(const RoundFailed& event);
   void see(const RegroupFailed& event);
   void see(const StopRequested& event);
+  void see(const CutOff& event);
 
   const Plan& plan_;
   JobFacts facts_;

@@ -82,7 +82,7 @@ std::string openmetrics_of(const json& job, std::vector<json> nodes) {
   };
   std::ranges::stable_sort(nodes, std::ranges::greater(), round_of);
   const std::string labels =
-      "job=\"" + label_value(string_of(job, "title")) + "\",run_dir=\"" + label_value(string_of(job, "run_dir")) + "\"";
+      "title=\"" + label_value(string_of(job, "title")) + "\",run_dir=\"" + label_value(string_of(job, "run_dir")) + "\"";
   std::string text;
   const auto families = [&](const auto& table, const std::function<void(Family&, const char* key)>& fill) {
     for (const OfJob& one : table) {

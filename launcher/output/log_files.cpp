@@ -193,8 +193,8 @@ off_t begin_of_tail(int fd, int count) {
   return 0;
 }
 
-void watch_folder(int inotify, const fs::path& folder, bool files) {
-  if (inotify >= 0) ::inotify_add_watch(inotify, folder.c_str(), IN_CREATE | IN_MOVED_TO | (files ? IN_MODIFY : 0U));
+bool watch_folder(int inotify, const fs::path& folder, bool files) {
+  return inotify >= 0 && ::inotify_add_watch(inotify, folder.c_str(), IN_CREATE | IN_MOVED_TO | (files ? IN_MODIFY : 0U)) >= 0;
 }
 
 LogBytes read_logs(const fs::path& logs, const OwnRanks& own, const LogWish& wish, int inotify) {

@@ -33,8 +33,9 @@ std::map<int, std::filesystem::path> workers_in(const std::filesystem::path& rou
 // Where the last `count` lines begin: behind so many newlines, counted from the end. The newline at the very end is one more.
 off_t begin_of_tail(int fd, int count);
 
-// Wakes `inotify` when something in the folder changes: a new folder or file, and with `files` also what its files get.
-void watch_folder(int inotify, const std::filesystem::path& folder, bool files);
+// Wakes `inotify` when something in the folder changes: a new folder or file, and with `files` also what its files get. False:
+// it cannot be watched.
+bool watch_folder(int inotify, const std::filesystem::path& folder, bool files);
 
 // The ranks whose workers a node has.
 struct OwnRanks {

@@ -66,7 +66,7 @@ AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, cons
       stragglers_(stragglers),
       status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report, .host = name_of_host()}),
       gpus_(agent.io),
-      socket_(agent.io, control_folder(), socket_hooks()) {
+      socket_(agent.io, control_folders(), socket_hooks()) {
   if (plan.metrics_port > 0) {
     metrics_.emplace(
         agent.io, plan.metrics_port,

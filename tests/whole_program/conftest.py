@@ -5,6 +5,7 @@ import pathlib
 import jobs
 import node_agents
 import pytest
+from asked_jobs import start, waiting  # noqa: F401
 from hosts import hosts, make_hosts  # noqa: F401
 from slurm import slurm  # noqa: F401
 

@@ -78,12 +78,12 @@ def script(tmp_path) -> pathlib.Path:
     (["--standby", "1", "job.sh"],
      "--standby (flag --standby) goes with a train.json, a Python script or a module, not with a program"),
     (["--standby", "some", "job.sh"], "--standby: expected a whole number, but got 'some' (flag --standby)"),
-    (["report", "run", "--html"], "--html needs the name of a file to write; usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]"),
+    (["report", "run", "--html"], "--html needs the name of a file to write; usage: ddprun report [FOLDER] [--json | --html FILE] [--open]"),
     (["token", "x"], "'x' is one too many; usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]"),
     (["join", "host"],
      "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "
      "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
-    (["report", "a", "b"], "'b' is one too many; usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]"),
+    (["report", "a", "b"], "'b' is one too many; usage: ddprun report [FOLDER] [--json | --html FILE] [--open]"),
     (["validate"], "usage: ddprun validate [--worker PROGRAM] TRAIN.json [key.path=value ...]"),
 ])
 def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message, tmp_path):

@@ -94,14 +94,14 @@ def test_top_and_stop_from_the_node_that_does_not_coordinate(nodes, script, tmp_
                           env={**nodes.environment, "XDG_RUNTIME_DIR": two.runtime(1)}) as top:
         assert "running for" in top.stdout.readline()
         assert "has ended" in two.ask(1, "stop")
-        assert "the job has ended" in top.stdout.read()
+        assert "the job has ended on this node" in top.stdout.read()
     assert nodes.wait() == [143, 143], nodes.all_text()
     assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no round comes after it
 
 
 def test_a_node_alone_is_stopped_with_here(nodes, script, tmp_path):
     two = start_two(nodes, script(WAITS), tmp_path, "1:2", "heartbeat_timeout=4,last_call_timeout=0.2")
-    assert "has ended" in two.ask(1, "stop", "--here")
+    assert "has ended on this node" in two.ask(1, "stop", "--here")
     assert nodes.agents[1].wait(PATIENCE) == 143 and "rank 1 saves" in nodes.text(1)
     nodes.until_said(0, "1 nodes?, 1 workers?")  # the next round, without it
     assert "has ended" in two.ask(0, "stop")
@@ -177,5 +177,9 @@ def test_three_hosts_are_seen_and_stopped_from_one_that_does_not_coordinate(host
         assert {follower.stdout.readline() for _ in range(3)} == {f"[rank {rank}] begin {rank}\n" for rank in range(3)}
         (tmp_path / "out/go").write_text("")
         assert {follower.stdout.readline() for _ in range(3)} == {f"[rank {rank}] went\n" for rank in range(3)}
+        with asked.followed(0) as leaver:
+            assert leaver.stdout.readline()
+            leaver.stdout.close()  # its reader has gone, and so does it
+            assert leaver.wait(PATIENCE) == 0
         assert "has ended" in asked.ask(2, "stop")  # and so does who follows
     assert hosts.wait() == [143, 143, 143], hosts.all_text()

@@ -11,96 +11,12 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 
 import jobs
-import jsonschema
 import pytest
+from asked_jobs import WAITS, FakeAgent
 from jobs import clean_environment
 from node_agents import PATIENCE
-
-SCHEMA = json.loads((pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas/status.schema.json").read_text(encoding="utf-8"))
-WAITS = """
-import os, sys, time
-print("rank", os.environ["RANK"], "waits", flush=True)
-print("a word on stderr", file=sys.stderr, flush=True)
-open(os.environ["READY"] + os.environ["RANK"], "w").close()
-sys.stdin.readline()
-print("rank", os.environ["RANK"], "goes on", flush=True)
-sys.stdin.readline()
-"""
-
-
-class Job:
-    def __init__(self, ddprun_bin, folder, *words, **variables):
-        self.variables = {"XDG_RUNTIME_DIR": str(folder / "runtime"), "PYTHON_EXEC": sys.executable, **variables}
-        self.bin, self.folder, self.runtime = ddprun_bin, folder, pathlib.Path(self.variables["XDG_RUNTIME_DIR"])
-        self.process = subprocess.Popen([ddprun_bin, *[str(word) for word in words]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        env=clean_environment(**self.variables), text=True, cwd=folder)
-        self.pid = self.process.pid
-
-    def until(self, pattern):
-        seen = ""
-        while not re.search(pattern, seen):
-            line = self.process.stdout.readline()
-            assert line, seen
-            seen += line
-        return seen
-
-    def until_it_listens(self):
-        """A job makes its socket a tenth of a second after its start."""
-        jobs.wait_for(lambda: (self.runtime / "ddprun" / f"{self.pid}.sock").exists(), "the job's socket")
-
-    def ask(self, *words, code=0):
-        done = subprocess.run([self.bin, *[str(word) for word in words]], capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder, check=False,
-                              env=clean_environment(**self.variables))
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout if code == 0 else done.stderr
-
-    def status(self, *which):
-        status = json.loads(self.ask("status", *which, "--json"))
-        jsonschema.validate(status, SCHEMA)
-        assert status.keys() == SCHEMA["properties"].keys() - {"job"}
-        return status
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.stdout.read()
-        return self.process.wait(timeout=PATIENCE)
-
-
-@pytest.fixture
-def start(ddprun_bin, tmp_path):
-    (tmp_path / "runtime").mkdir()
-    started = []
-
-    def start_job(*words, **variables):
-        started.append(Job(ddprun_bin, tmp_path, *words, **variables))
-        return started[-1]
-
-    yield start_job
-    for job in started:
-        if job.process.poll() is None:
-            job.process.send_signal(signal.SIGCONT)
-            job.process.kill()
-        job.process.wait()
-        job.process.stdin.close()
-        job.process.stdout.close()
-
-
-@pytest.fixture
-def waiting(start, tmp_path):
-    """A script of two workers that wait for a line of their standard input."""
-    (tmp_path / "waits.py").write_text(WAITS)
-
-    def start_waiting(*options, name="waits.py", listens=True, **variables):
-        job = start("--nproc-per-node", 2, *options, name, READY=str(tmp_path / "ready"), **variables)
-        job.until(r"(?s)(rank \d waits.*){2}" if not options else "waits")
-        if listens:
-            job.until_it_listens()
-        return job
-
-    return start_waiting
 
 
 def test_a_job_is_listed_and_told(waiting, tmp_path):
@@ -127,7 +43,7 @@ def test_a_status_for_prometheus(waiting):
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     assert text.endswith("# EOF\n") and families["ddprun_restarts"].type == "counter"
     (workers,) = families["ddprun_workers"].samples
-    assert workers.value == 2 and workers.labels == {"job": "waits.py", "run_dir": ""}
+    assert workers.value == 2 and workers.labels == {"title": "waits.py", "run_dir": ""}
     assert {sample.labels["rank"]: sample.value for sample in families["ddprun_worker_running"].samples} == {"0": 1, "1": 1}
     assert all(sample.value > 1e6 for sample in families["ddprun_worker_memory_bytes"].samples)
     assert "ddprun_step" not in families and "ddprun_worker_step" not in families  # not known: no line
@@ -354,37 +270,13 @@ def test_wrong_words(ddprun_bin, words, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-class FakeAgent(threading.Thread):
-    """Answers at an agent's socket with what it is given: the texts of a node that is newer, broken or hostile."""
-
-    def __init__(self, runtime, answers):
-        super().__init__(daemon=True)
-        self.answers = answers
-        (runtime / "ddprun").mkdir(mode=0o700, parents=True)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(runtime / "ddprun" / f"{os.getpid()}.sock"))
-        self.listener.listen()
-
-    def run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self.listener.accept()
-                with client:
-                    word = client.makefile().readline().split()[0]
-                    if word in self.answers:
-                        client.sendall(json.dumps(self.answers[word]).encode() + b"\n")
-
-    def end(self):
-        """The thread ends first, or it might accept at the next test's socket, which gets the same number."""
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.join()
-        self.listener.close()
-
-
 @pytest.mark.parametrize("words, nodes, code, said", [
     (["stop"], None, 2, "does not answer; kill -TERM"),
     (["stacks"], {"of": "2", "answers": [{"host": 7, "stacks": [{"rank": "x", "frames": [1, "f (\x1b[2J)"]}, 5]}, 3]}, 0, "f ("),
     (["stacks"], {"of": 0, "answers": []}, 2, "the other nodes cannot be asked"),
+    (["stacks"], {"of": 1, "answers": [{"host": "a", "stacks": []}]}, 2, "no worker of that job runs at the moment"),
+    (["stacks", "--rank", "1"], {"of": 1, "answers": [{"host": "a", "stacks": []}]}, 2, "no worker with rank 1 of that job runs at the moment"),
+    (["stacks", "--rank", "1"], {"of": 2, "answers": [{"host": "a", "stacks": []}, {"host": "b", "error": "no tool"}]}, 2, "b: no tool\n"),
 ])
 def test_answers_of_other_nodes_are_not_trusted(ddprun_bin, tmp_path, words, nodes, code, said):
     agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "x", "several_nodes": True}, **({"nodes": nodes} if nodes else {})})

@@ -22,7 +22,7 @@ TEST(Printable, ControlCharactersAreEscaped) {
 
 TEST(Printable, LineEndsStayWhereTheMessageHasLines) {
   EXPECT_EQ(printable("a\nb\t"), "a\\u000ab\\u0009");
-  EXPECT_EQ(printable("a\nb\t", LineEnds::kKeep), "a\nb\\u0009");
+  EXPECT_EQ(printable("a\nb\t\r", LineEnds::kKeep), "a\nb\t\\u000d");
 }
 
 TEST(Printable, BytesThatAreNotUtf8AreEscaped) {

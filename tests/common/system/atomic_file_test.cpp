@@ -84,6 +84,19 @@ TEST(AtomicFile, AFailedWriteLeavesTheOldFileAndNoOther) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
+TEST(AtomicFile, WhatAUserNamesAndIsNoRegularFileIsWrittenInto) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(write_named_file(folder / "page", "old"));
+  std::filesystem::create_symlink(folder / "page", folder / "link");
+  EXPECT_FALSE(write_named_file(folder / "link", "new"));
+  EXPECT_EQ(read_text(folder / "page"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  std::filesystem::create_symlink("/dev/null", folder / "null");
+  EXPECT_FALSE(write_named_file(folder / "null", "gone"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "null"));
+  EXPECT_THROW(write_named_file(folder.path(), "x"), std::system_error);
+}
+
 TEST(AtomicFile, SyncOfAMissingFolderIsAnError) {
   const TemporaryFolder folder;
   EXPECT_THROW(fsync_directory(folder / "none"), std::system_error);

@@ -3,6 +3,10 @@
 #include "launcher/beside/event_commands.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 namespace ddprun {
 namespace {
@@ -20,6 +24,24 @@ TEST(EventCommands, OneThatRunsForTooLongIsKilledAndTheNextOneStarts) {
   ASSERT_GE(said.size(), 3U);
   EXPECT_EQ(said[0], "--on-checkpoint has run for 0.001 s: it is killed");
   EXPECT_EQ(said[1], "--on-checkpoint ended by signal 9");
+}
+
+// The command of the failure ends only when the checkpoint's second one has run, which waits behind its first.
+TEST(EventCommands, AtTheEndNeitherKindKeepsWhatWaitsBehindTheOther) {
+  const std::filesystem::path done = std::filesystem::temp_directory_path() / ("done-" + std::to_string(::getpid()));
+  ::setenv("DDPRUN_TEST_DONE", done.c_str(), 1);
+  boost::asio::io_context io{1};
+  std::vector<std::string> said;
+  EventCommands commands(io,
+                         {.on_failure = "until [ -e $DDPRUN_TEST_DONE ]; do sleep 0.01; done",
+                          .on_checkpoint = "[ $DDPRUN_EVENT_STEP = 1 ] || : > $DDPRUN_TEST_DONE",
+                          .at_the_end = std::chrono::seconds(20)},
+                         [&said](const std::string& text) { said.push_back(text); });
+  commands.on(RoundFailed{});
+  for (const std::int64_t step : {1, 2}) commands.on(WorkerSpoke{0, channel::CheckpointPublished{.step = step}, 0});
+  commands.finish();
+  EXPECT_TRUE(std::filesystem::remove(done));
+  EXPECT_TRUE(said.empty());
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // What a job tells of itself after each event; the socket is tried by tests/whole_program/test_running_jobs.py.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -114,11 +117,45 @@ TEST_F(JobStatusTest, AStopIsTold) {
   EXPECT_EQ(now()["state"], "stopping");
 }
 
+// Its workers have ended, and it looks for the other nodes.
+TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
+  begin(0);
+  status_.on(CutOff{0, 12, kNsOfASecond});
+  EXPECT_EQ(now()["state"], "restarting");
+  EXPECT_TRUE(now()["last_failure"].get<std::string>().starts_with("no answer from the coordinator for 12.0 s"));
+  begin(1);
+  EXPECT_EQ(now()["state"], "running");
+}
+
 TEST(SignalsThatStop, AreAmongTheHandled) {
   EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, false), std::vector{SIGTERM});
   EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, true), (std::vector{SIGINT, SIGINT}));
   EXPECT_EQ(signals_that_stop({SIGUSR1}, true), std::vector{SIGUSR1});
   EXPECT_TRUE(signals_that_stop({}, true).empty());
+}
+
+// The value of XDG_RUNTIME_DIR that is given; null: not set.
+std::vector<std::filesystem::path> folders_with(const char* runtime) {
+  const char* const before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before != nullptr ? before : "";
+  runtime != nullptr ? ::setenv("XDG_RUNTIME_DIR", runtime, 1) : ::unsetenv("XDG_RUNTIME_DIR");
+  const auto folders = control_folders();
+  before != nullptr ? ::setenv("XDG_RUNTIME_DIR", kept.c_str(), 1) : ::unsetenv("XDG_RUNTIME_DIR");
+  return folders;
+}
+
+TEST(ControlFolder, AllOfAUserLookIntoTheSameFoldersUnlessHeKeepsThemApart) {
+  const std::string user = std::to_string(::geteuid()), login = "/run/user/" + user;
+  const std::vector<std::filesystem::path> usual{"/tmp/ddprun-" + user, login + "/ddprun"};
+  for (const char* elsewhere : {static_cast<const char*>(nullptr), "", "relative", "/run/user/of-another-machine"})
+    EXPECT_EQ(folders_with(elsewhere), usual);
+  const std::vector<std::filesystem::path> of_login{usual[1], usual[0]};
+  EXPECT_EQ(folders_with(login.c_str()), of_login);
+  EXPECT_EQ(folders_with((login + "/").c_str()), of_login);
+  std::string apart = ::testing::TempDir() + "apart-XXXXXX";
+  ASSERT_NE(::mkdtemp(apart.data()), nullptr);
+  EXPECT_EQ(folders_with(apart.c_str()), std::vector{std::filesystem::path(apart) / "ddprun"});
+  std::filesystem::remove(apart);
 }
 
 TEST(ControlFolder, ASocketIsNamedByItsAgent) {

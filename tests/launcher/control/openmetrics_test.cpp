@@ -29,7 +29,7 @@ TEST(OpenMetrics, NoSeriesIsToldTwiceAndTheNewestRoundCounts) {
     if (line[0] == '#') continue;
     EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second) << line;
   }
-  EXPECT_NE(text.find("ddprun_step{job=\"digits\",run_dir=\"\"} 50\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("ddprun_step{title=\"digits\",run_dir=\"\"} 50\n"), std::string::npos) << text;
   EXPECT_NE(text.find("rank=\"0\"} 50\n"), std::string::npos) << text;
   EXPECT_EQ(text.find(" 40\n"), std::string::npos) << text;
 }

@@ -1,0 +1,52 @@
+// Text as a terminal shows it, a character a column, and what `ddprun top` shows cut to it: a page that is too long or too wide
+// would scroll away at each refresh. Pure.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/printable.hpp"
+
+namespace ddprun {
+
+inline std::size_t characters_in(std::string_view text) {
+  std::size_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(std::max<std::size_t>(1, bytes_of_first_character(text)));
+  return count;
+}
+
+// The first `columns` characters of a line of UTF-8; all of it when `columns` is 0.
+inline std::string_view cut_to_columns(std::string_view line, std::size_t columns) {
+  if (columns == 0) return line;
+  std::size_t end = 0;
+  for (std::size_t shown = 0; end < line.size() && shown < columns; ++shown)
+    end += std::max<std::size_t>(1, bytes_of_first_character(line.substr(end)));
+  return line.substr(0, end);
+}
+
+// `table` and the lines of `below`, each with its '\n', in a terminal of that size; 0: not known, so nothing is cut. Rows of
+// the table that find no place are counted in a line. The last row stays free for the cursor.
+inline std::string terminal_page(std::string_view table, std::string_view below, std::size_t rows, std::size_t columns) {
+  const auto lines_of = [](std::string_view text) {
+    std::vector<std::string_view> lines;
+    for (; !text.empty(); text.remove_prefix(std::min(text.size(), lines.back().size() + 1)))
+      lines.push_back(text.substr(0, text.find('\n')));
+    return lines;
+  };
+  std::vector<std::string_view> lines = lines_of(table), last = lines_of(below);
+  std::string left_out;
+  if (const std::size_t place = std::max<std::size_t>(rows, 2 + last.size()) - 1 - last.size();
+      rows > 0 && lines.size() > place) {
+    left_out = std::to_string(lines.size() - place + 1) + " more lines: ddprun status shows all";
+    lines.resize(place - 1);
+    lines.push_back(left_out);
+  }
+  lines.insert(lines.end(), last.begin(), last.end());
+  std::string page;
+  for (const std::string_view line : lines) page.append(cut_to_columns(line, columns)).append("\n");
+  return page;
+}
+
+}  // namespace ddprun

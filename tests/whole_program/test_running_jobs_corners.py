@@ -1,0 +1,217 @@
+"""Who asks a running job is told the truth in time: readers that go away, narrow terminals, jobs that end or stop meanwhile, and words that mean no job."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import threading
+
+import jobs
+import pytest
+from asked_jobs import FakeAgent
+from jobs import clean_environment
+from node_agents import PATIENCE
+from test_terminals import Terminal
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture
+def many(start):
+    """A script of so many workers that wait for a line of their standard input. All that they write is in files."""
+
+    def start_many(workers=1, body="echo waits", *options):
+        job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo goes on; read line; exit 0")
+        job.until_it_listens()
+        return job
+
+    return start_many
+
+
+@contextlib.contextmanager
+def asking(job, *words, within=()):
+    with subprocess.Popen([*within, job.bin, *words], stdout=subprocess.PIPE, text=True, cwd=job.folder, env=clean_environment(**job.variables)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("words", [["top"], ["logs", "-f"]])
+def test_who_watches_ends_with_his_reader(many, words):
+    """As in `ddprun logs -f | head -1`."""
+    job = many()
+    job.until("waits")
+    with asking(job, *words) as watcher:
+        assert watcher.stdout.readline()
+        watcher.stdout.close()
+        assert watcher.wait(PATIENCE) == 0
+    assert job.status()["state"] == "running" and job.end() == 0
+
+
+def test_top_fits_its_terminal(many):
+    job = many(20)
+    for _ in range(20):
+        job.until("waits")
+    terminal = Terminal([job.bin, "top"], columns=40, lines=8, XDG_RUNTIME_DIR=str(job.runtime))
+    terminal.until(rb"more lines: ddprun status shows all\n")
+    lines = terminal.seen.decode().split("\x1b[H\x1b[2J")[1].splitlines()
+    assert len(lines) == 7 and max(len(line) for line in lines) == 40, lines
+    assert lines[0].startswith(f"sh (process {job.pid}): running for") and re.fullmatch(r"\d\d more lines: ddprun status shows all", lines[-1])
+    terminal.resize(300, 60)
+    terminal.until(rb"(?m)^19 +\d+ +running")
+    assert job.end() == 0
+    terminal.until(rb"the job has ended")
+    assert terminal.end() == 0
+
+
+def test_top_says_that_its_figures_are_old(many):
+    job = many()
+    with asking(job, "top") as top:
+        assert "running for" in top.stdout.readline()
+        os.kill(job.pid, signal.SIGSTOP)
+        while f"process {job.pid} does not answer: it is stopped (Ctrl-Z?), or just ends" not in (line := top.stdout.readline()):
+            assert line
+        os.kill(job.pid, signal.SIGCONT)
+        assert job.end() == 0
+        assert "the job has ended" in top.stdout.read()
+
+
+def test_a_stop_of_a_job_that_ends_at_that_moment(ddprun_bin, tmp_path):
+    """It has ended, so there is nothing to complain of."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        agent = FakeAgent(tmp_path, {"status": {"pid": process.pid, "title": "brief"}, "stop": process.kill}, process.pid)
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        agent.start()
+        done = jobs.run([ddprun_bin, "stop"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+        agent.end()
+        reaper.join()
+    assert (done.returncode, done.stdout) == (0, "brief has ended\n"), done.stderr
+
+
+@pytest.mark.parametrize("words, said", [
+    (["stop", ""], "JOB is an empty word; usage: ddprun stop [JOB]"),
+    (["report", ""], "FOLDER is an empty word; usage: ddprun report [FOLDER]"),
+    (["status", "--json", "--openmetrics"], "--json or --openmetrics; usage: ddprun status"),
+    (["report", ".", "--json", "--html", "page.html"], "--json prints the report, --html and --open write a page: name one of them; usage: ddprun report"),
+    (["report", ".", "--open", "--json"], "--json prints the report, --html and --open write a page: name one of them; usage: ddprun report"),
+])
+def test_words_that_mean_nothing_or_too_much(many, words, said):
+    job = many()
+    assert said in job.ask(*words, code=2)
+    assert job.status()["state"] == "running" and job.end() == 0
+    assert not (job.folder / "page.html").exists()
+
+
+def test_logs_that_are_not_there(many, tmp_path):
+    job = many(3, "echo waits", "--log-dir", tmp_path / "logs")
+    job.until("(?s)(waits.*){3}")
+    assert "no log files of rank 7 are here, only of ranks 0, 1, 2" in job.ask("logs", "--rank", 7, code=2)
+    (folder,) = (tmp_path / "logs").iterdir()
+    assert job.end() == 0
+    done = jobs.run([job.bin, "logs", "-f", folder, "--rank", 1], **job.variables)
+    assert (done.returncode, done.stdout) == (0, "waits\ngoes on\n")
+    assert done.stderr == "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n"
+    assert job.ask("logs", tmp_path / "logs", "--rank", 1) == done.stdout
+    for file in folder.rglob("stderr.log"):
+        file.unlink()
+    assert "that job writes no log files of standard error: a script does with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
+
+
+def test_a_line_without_an_end_is_shown_in_parts(start):
+    """As that of a progress bar, which only goes back to its begin: it is not kept in memory until the job ends."""
+    job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo goes on")
+    job.until("waits")
+    job.until_it_listens()
+    with asking(job, "logs", "-f") as follower:
+        assert len(follower.stdout.readline()) >= 1 << 20
+        assert job.end() == 0
+        rest = follower.stdout.read()
+    assert "goes on" in rest and rest.count("x") < 2_000_000
+
+
+def test_logs_are_followed_without_inotify(many):
+    """A user's editors may have taken all that he may have."""
+    without = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"', "sh"]
+    if subprocess.run([*without, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs a user namespace of its own")
+    job = many()
+    job.until("waits")
+    with asking(job, "logs", "-f", within=without) as follower:
+        assert follower.stdout.readline() == "waits\n"
+        job.process.stdin.write("\n")
+        job.process.stdin.flush()
+        assert select.select([follower.stdout], [], [], PATIENCE)[0] and follower.stdout.readline() == "goes on\n"
+        assert job.end() == 0
+
+
+def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
+    """Slurm's tasks have the XDG_RUNTIME_DIR of another machine, cron's have none, and `su` leaves that of another user."""
+    job = start("--no-python", "cat", XDG_RUNTIME_DIR="/run/user/of-another-machine")
+    socket = pathlib.Path(f"/tmp/ddprun-{os.geteuid()}/{job.pid}.sock")
+    jobs.wait_for(socket.exists, "the job's socket")
+    for variables in ({"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"}, job.variables):
+        done = jobs.run([job.bin, "status", job.pid, "--json"], **variables)
+        assert done.returncode == 0 and json.loads(done.stdout)["pid"] == job.pid, done.stderr
+    assert job.end() == 0 and not socket.exists()
+
+
+def test_a_folder_with_any_name_names_its_job(many, tmp_path):
+    job = many(1, "echo waits", "--run-dir", tmp_path / "two\nlines and \x1b[31mred")
+    other = many()
+    for words in (["status"], ["logs"]):
+        done = jobs.run([job.bin, *words, tmp_path / "two\nlines and \x1b[31mred"], **job.variables)
+        assert done.returncode == 0, done.stderr
+    assert "\x1b" not in job.ask("ps") and "\x1b" not in job.ask("status", job.pid)
+    assert job.ask("stop", job.pid).startswith("sh has ended: ")
+    assert other.end() == 0
+
+
+def test_a_report_that_quotes_anything_is_safe_for_a_terminal(ddprun_bin, tmp_path):
+    (tmp_path / "report.json").write_text(json.dumps({"version": 1, "title": "clears \x1b[2J", "rounds": [
+        {"round": 0, "started_ns": 1, "first_cause": {"rank": 0, "cause": "signal", "stderr_tail": ["\ta bell \a"]}}]}))
+    done = jobs.run([ddprun_bin, "report", tmp_path])
+    assert done.returncode == 0 and "clears \\u001b[2J" in done.stdout and "| \ta bell \\u0007" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_recipe_for_node_exporter_tells_of_no_job_that_has_ended(many, tmp_path):
+    [recipe] = [text for text in re.findall(r"(?ms)^```sh\n(.*?)^```$", (DOCS / "watching.md").read_text(encoding="utf-8")) if "$f.prom" in text]
+    recipe = recipe.replace("/var/lib/node_exporter", str(tmp_path))
+    job = many()
+    recipe = recipe.replace("ddprun ", f"{job.bin} ")
+
+    def by_cron():
+        subprocess.run(["sh", "-c", recipe], env=clean_environment(**job.variables), cwd=tmp_path, check=False, timeout=PATIENCE, capture_output=True)
+
+    by_cron()
+    assert 'state="running"' in (tmp_path / "clothes.prom").read_text()
+    assert job.end() == 0
+    by_cron()
+    assert not list(tmp_path.glob("*.prom"))
+
+
+@pytest.mark.parametrize("words", [["report", "run", "--html"], ["plot", "run", "--output"]])
+def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun_bin, tmp_path, words):
+    """As root, /dev/stdout would be replaced by a file."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/report.json").write_text('{"version": 1, "title": "here", "rounds": []}')
+    (tmp_path / "run/metrics.jsonl").write_text('{"event":"step","step":1,"loss":5}\n')
+    (tmp_path / "out").symlink_to("/dev/stdout")
+    done = jobs.run([ddprun_bin, *words, "out"], cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("<") and done.stdout.endswith(("</html>\n", "</svg>\n")), done.stderr
+    assert (tmp_path / "out").is_symlink()
+
+
+@pytest.mark.parametrize("used, said", [(2, "2 of 3 restarts used\n"), (7, ", 7 restarts used\n")])
+def test_more_restarts_than_the_budget_has(ddprun_bin, tmp_path, used, said):
+    """Where progress refills it."""
+    agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "long", "restart_count": used, "max_restarts": 3}})
+    agent.start()
+    done = jobs.run([ddprun_bin, "status"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+    agent.end()
+    assert said in done.stdout, done.stdout + done.stderr

@@ -176,6 +176,14 @@ void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config)
 
 // ---- does the config fit? ----
 
+// A pipe would be waited for.
+void refuse_all_but_a_file(const fs::path& config) {
+  std::error_code unknown;
+  if (!fs::exists(config, unknown) || fs::is_regular_file(config, unknown)) return;
+  throw UsageError(config.string() + " has to be the run's config, found something else than a file: move it away, or " +
+                   kElsewhere);
+}
+
 // `task`: the keys of the worker program that is to continue.
 TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
@@ -266,13 +274,45 @@ bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
 }
 
-// Not verified: the trainer checks checkpoints before it uses them.
+// Nothing that a pipe or a torn file says.
+Json read_manifest_of(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / "manifest.json";
+  std::error_code unknown;
+  if (!fs::is_regular_file(file, unknown)) return {};
+  std::ifstream in(file, std::ios::binary);
+  return Json::parse(in, nullptr, /*allow_exceptions=*/false);
+}
+
+// What shows without reading the files; empty: nothing.
+std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
+  if (!manifest.is_object()) return (checkpoint / "manifest.json").string() + " can't be read";
+  const auto files = manifest.find("files");
+  if (files == manifest.end() || !files->is_object()) return "";
+  for (const auto& [name, facts] : files->items()) {
+    if (!facts.is_object()) continue;
+    const auto bytes = facts.find("bytes");
+    std::error_code error;
+    const std::uintmax_t found = fs::file_size(checkpoint / name, error);
+    if (error) return (checkpoint / name).string() + ": " + error.message();
+    if (bytes != facts.end() && bytes->is_number_unsigned() && bytes->get<std::uintmax_t>() != found) {
+      return (checkpoint / name).string() + " has " + std::to_string(found) + " bytes, its manifest says " + bytes->dump();
+    }
+  }
+  return "";
+}
+
+// Not verified to the last byte: the trainer checks checkpoints before it uses them. It also names those that it passes over,
+// but does not run where an older one says that there is nothing to do.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
+  std::string damage, taken;
   for (const fs::path& folder : checkpoint_folders(state.layout)) {
-    std::ifstream in(folder / "manifest.json", std::ios::binary);
-    manifest = Json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (manifest.is_object()) break;
+    manifest = read_manifest_of(folder);
+    const std::string problem = visible_damage(folder, manifest);
+    taken = folder.string();
+    if (problem.empty()) break;
+    manifest = {};
+    if (damage.empty()) damage = problem;
   }
   const auto integer = [&](const char* name) -> std::optional<std::int64_t> {
     const auto found = manifest.find(name);
@@ -288,6 +328,9 @@ void read_latest(RunState& state, const TrainConfig& config) {
   const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
   state.finished =
       state.latest_step && said_finished->get<bool>() && !enlarged && !would_wait_longer(manifest, config.early_stopping);
+  if (!state.finished || damage.empty()) return;
+  state.notes +=
+      (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is bad: " + damage + "; " + taken) + " is taken in its place";
 }
 
 // The destructor closes the lock, unless opening has succeeded.
@@ -321,6 +364,7 @@ bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>
 void look_at_what_is_there(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
   refuse_lost_config(state.layout, names);
   refuse_file_for_checkpoints(state.layout);
+  refuse_all_but_a_file(state.layout.config());
   state.resumed = has(names, "config.json");
   if (!state.resumed || nothing_was_trained(state.layout, names)) return;
   state.notes = compare_with(read_old_config(state.layout, config.task), config, state.layout);

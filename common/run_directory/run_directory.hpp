@@ -32,10 +32,11 @@ struct RunState {
   RunLayout layout;
   int lock_fd = -1;      // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open while anything may write
   bool resumed = false;  // the config.json of an earlier invocation was there
-  std::optional<std::int64_t> latest_step;  // of the newest checkpoint, which was not verified
-  bool finished = false;                    // the newest checkpoint's manifest says that this config's last step is done
+  std::optional<std::int64_t> latest_step;  // of the newest checkpoint whose files are there in their lengths; not verified
+  bool finished = false;                    // its manifest says that this config's last step is done
   std::string renamed_to;                   // after --fresh: the old directory's new name; otherwise empty
-  std::string notes;                        // harmless differences between the configs, one line each, for the console
+  std::string notes;  // for the console, one line each: harmless differences between the configs; where it is finished by an
+                      // older checkpoint, what is wrong with the newest
 };
 
 enum class FreshStart { kNo, kRename };

@@ -159,7 +159,7 @@ bool run_lock_is_in_place(int fd, const std::filesystem::path& root) {
 }
 
 std::int64_t read_run_term(const std::filesystem::path& root) {
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return 0;
   const std::int64_t term = read_holder(fd).term;
   ::close(fd);
@@ -167,7 +167,7 @@ std::int64_t read_run_term(const std::filesystem::path& root) {
 }
 
 bool run_lock_is_held(const std::filesystem::path& root) {
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
   const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(fd);
@@ -176,7 +176,7 @@ bool run_lock_is_held(const std::filesystem::path& root) {
 
 void refuse_held_run(const std::filesystem::path& root) {
   if (!run_lock_is_held(root)) return;
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const Holder holder = fd < 0 ? Holder{} : read_holder(fd);
   if (fd >= 0) ::close(fd);
   throw_in_use(root, holder);

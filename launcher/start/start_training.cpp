@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -39,6 +40,17 @@ int follow_training(Plan plan, std::optional<NetworkStart> network) {
 
 enum class Nodes { kOne, kMany };
 
+std::vector<std::string> lines_of_notes(const RunState& state) {
+  std::vector<std::string> lines;
+  std::string_view notes = state.notes;
+  while (!notes.empty()) {
+    const std::size_t end = notes.find('\n');
+    if (end != 0) lines.push_back("note: " + std::string(notes.substr(0, end)));
+    notes.remove_prefix(end == std::string_view::npos ? notes.size() : end + 1);
+  }
+  return lines;
+}
+
 // The lines about what was found in the run directory. The console prints them first.
 std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, Nodes nodes) {
   std::vector<std::string> lines;
@@ -50,12 +62,7 @@ std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, 
   if (plan.resume == Plan::Resume::kAuto && state.resumed && !has_checkpoints(plan) && !copies_elsewhere) {
     lines.emplace_back("note: no checkpoint of the earlier start is there; training begins again from step 0");
   }
-  std::string_view notes = state.notes;
-  while (!notes.empty()) {
-    const std::size_t end = notes.find('\n');
-    if (end != 0) lines.push_back("note: " + std::string(notes.substr(0, end)));
-    notes.remove_prefix(end == std::string_view::npos ? notes.size() : end + 1);
-  }
+  for (std::string& line : lines_of_notes(state)) lines.push_back(std::move(line));
   if (const std::string other = keep_worker_record(state.layout.worker(), plan.worker); !other.empty()) {
     lines.push_back("note: " + other);
   }
@@ -64,6 +71,7 @@ std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, 
 
 int lead_training(const Plan& plan, const RunState& state, std::optional<NetworkStart> network) {
   if (state.finished && plan.resume == Plan::Resume::kAuto) {
+    for (const std::string& line : lines_of_notes(state)) std::fprintf(stderr, "ddprun: %s\n", line.c_str());
     print(already_done(plan, state));
     return 0;
   }

@@ -112,6 +112,30 @@ def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_p
     assert latest.resolve(strict=True).name == "step-000000060"
 
 
+def test_a_run_is_done_by_a_checkpoint_that_is_whole_and_says_what_it_passes_over(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """The run ended twice, the second time with more epochs. Of the newest checkpoint a byte is gone, so the older one says whether there is more to do."""
+    def configured(epochs: int) -> dict:
+        return jobs.config(data, epochs=epochs, checkpoint={"every_steps": 100})
+
+    for epochs in (2, 3):
+        assert launch(ddprun_bin, tmp_path, configured(epochs)).returncode == 0
+    checkpoints = tmp_path / "run" / "checkpoints"
+    newest, older = checkpoints / "step-000000060", checkpoints / "step-000000040"
+    (newest / "model.safetensors").write_bytes((newest / "model.safetensors").read_bytes()[:-1])
+    said = f"the newest checkpoint is bad: {newest}/model.safetensors has "
+    done = launch(ddprun_bin, tmp_path, configured(2))
+    assert done.returncode == 0 and f"is already done: 40 steps, checkpoint {older}" in done.stdout, done.stdout + done.stderr
+    assert said in done.stderr and f"; {older} is taken in its place\n" in done.stderr, done.stderr
+    alone = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", tmp_path / "train.json"])
+    assert alone.returncode == 0 and "already done" in alone.stdout and said in alone.stderr, alone.stderr
+    measured = jobs.run([ddptrain_bin, "eval", tmp_path / "run"])
+    assert measured.returncode == 0 and measured.stderr.startswith(f"ddptrain: {said}"), measured.stderr
+    assert measured.stderr.endswith(f"; {older} is taken in its place\n") and measured.stderr.count("\n") == 1, measured.stderr
+    again = launch(ddprun_bin, tmp_path, configured(3))
+    assert again.returncode == 0 and "going on from step 40" in again.stdout, again.stdout + again.stderr
+    assert {p.name for p in checkpoints.glob("*.bad")} == {newest.name + ".bad"}
+
+
 @pytest.mark.parametrize("background", [True, False])
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, background):
     """Room for one checkpoint and a bit: the next one fails, training goes on to the end, and the last save says what to do."""

@@ -81,6 +81,21 @@ def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, places, arguments, w
     assert done.returncode == 2 and words in done.stderr and done.stdout == "", done.stderr
 
 
+def test_a_buffer_that_the_file_lacks_is_missed(ddprun_bin, ddptrain_bin, tmp_path):
+    """A new model's statistics would be taken for those that were learnt; PyTorch's load_state_dict() refuses them as well."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    run = finished(ddprun_bin, tmp_path, max_steps=2, model={"type": "resnet20"})
+    weights = safetensors.load_file(run / "checkpoints/latest/model.safetensors")
+    lacking = next(name for name in weights if name.endswith("running_var"))
+    without = {name: each for name, each in weights.items() if name != lacking and not name.endswith("num_batches_tracked")}
+    safetensors.save_file(without, tmp_path / "w.safetensors")
+    done = jobs.run([ddptrain_bin, "eval", tmp_path / "w.safetensors", "--config", tmp_path / "train.json"])
+    assert done.returncode == 2 and f"is not of the model of the config: 1 tensor is missing: {lacking}" in done.stderr, done.stderr
+    safetensors.save_file({**without, lacking: weights[lacking]}, tmp_path / "w.safetensors")
+    measured = [jobs.run([ddptrain_bin, "eval", *model, "--json"]) for model in ([run], [tmp_path / "w.safetensors", "--config", tmp_path / "train.json"])]
+    assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
+
+
 def test_the_folder_of_all_checkpoints_stands_for_its_run(ddptrain_bin, places):
     run, folder = (jobs.run([ddptrain_bin, "eval", "--json", place]) for place in (places["RUN"], places["RUN"] / "checkpoints"))
     assert folder.returncode == 0 and folder.stdout == run.stdout, folder.stderr

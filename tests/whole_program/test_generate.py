@@ -92,6 +92,11 @@ def test_a_text_ends_where_its_document_does(ddptrain_bin, trained):
     assert generated(ddptrain_bin, trained, "--prompt-tokens", f"70,71,{other},65,66", *options[2:], f"data.end_of_document={other}")["tokens"] == whole
 
 
+def test_a_temperature_next_to_zero_is_as_zero(ddptrain_bin, trained):
+    texts = [generated(ddptrain_bin, trained, "--temperature", t, "--max-tokens", 20)["text"] for t in ("0", "1e-40", "1e-320")]
+    assert texts[0] == texts[1] == texts[2]
+
+
 def test_the_same_seed_gives_the_same_text(ddptrain_bin, trained):
     texts = [generated(ddptrain_bin, trained, "--seed", seed)["text"] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
@@ -105,7 +110,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_named_one_refused(ddptrain_bi
     content = bytearray((newest / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (newest / "model.safetensors").write_bytes(content)
-    assert generated(ddptrain_bin, run, "--max-tokens", 1)["tokens"]
+    passed = jobs.run([ddptrain_bin, "generate", run, "--json", "--max-tokens", 1])
+    assert passed.returncode == 0 and json.loads(passed.stdout)["tokens"], passed.stderr
+    older = sorted((run / "checkpoints").glob("step-*"))[-2]
+    assert passed.stderr.startswith(f"ddptrain: the newest checkpoint is bad: {newest}/model.safetensors has checksum "), passed.stderr
+    assert passed.stderr.endswith(f"; {older} is taken in its place\n") and passed.stderr.count("\n") == 1, passed.stderr
     done = jobs.run([ddptrain_bin, "generate", newest])
     assert done.returncode == 2 and "model.safetensors" in done.stderr and "checksum" in done.stderr, done.stderr
 
@@ -115,7 +124,10 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_named_one_refused(ddptrain_bi
     (["RUN", "--prompt-tokens", "1,x"], "such as 12,7,300, found '1,x'"),
     (["RUN", "--prompt-tokens", "1,256"], "--prompt-tokens has token 256; the model has 256, which count from 0 (data.vocab_size)"),
     (["RUN", "--prompt-tokens", "1", "--prompt", "a"], "excludes"),
+    (["RUN", "--prompt-tokens", ""], "such as 12,7,300, found ''"),
     (["RUN", "--temperature", "-1"], "--temperature"),
+    (["RUN", "--temperature", "nan"], "--temperature: expected a number from 0 to 1000000, found nan"),
+    (["RUN", "--seed", "-1"], "--seed"),
     (["RUN", "--max-tokens", "0"], "--max-tokens"),
     (["RUN", "--prmpt", "a"], "unknown flag --prmpt. Did you mean '--prompt'? See ddptrain generate --help"),
     (["RUN", "model.n_embd=64"], "is not of the model of the config: "),

@@ -3,6 +3,7 @@ trained. The losses beside the formula of the peft package are in test_python_eq
 
 import json
 import pathlib
+import shutil
 
 import jobs
 import pytest
@@ -82,6 +83,42 @@ def test_both_exports_compute_what_was_trained(ddprun_bin, ddptrain_bin, tuned, 
     assert evaluated.returncode == alone.returncode == 0, evaluated.stderr + alone.stderr
     assert json.loads(alone.stdout)["loss"] == pytest.approx(json.loads(evaluated.stdout)["loss"], rel=1e-6)
     assert json.loads(evaluated.stdout)["loss"] == pytest.approx(jobs.metrics(tuned, "eval")[-1]["loss"], rel=1e-6)
+
+
+def test_a_checkpoint_elsewhere_is_exported_with_the_config_that_is_named(ddptrain_bin, tuned, tmp_path):
+    """As a node's own copies lie, and as a start leaves what it does not resume from."""
+    copies = tmp_path / "run-0123456789abcdef" / "copy-0"
+    copies.mkdir(parents=True)
+    newest = (tuned / "checkpoints/latest").resolve()
+    shutil.copytree(newest, copies / newest.name)
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copytree(newest, run / "checkpoints" / f"{newest.name}.superseded")
+    (run / "config.json").write_bytes((tuned / "config.json").read_bytes())
+    for option in ("--export-weights", "--export-adapter"):
+        def exported(source: pathlib.Path, *config):
+            done = jobs.run([ddptrain_bin, option, source, tmp_path / f"out{option}", *config])
+            to = tmp_path / f"out{option}"
+            return done, load_file(to / "adapter_model.safetensors" if to.is_dir() else to) if done.returncode == 0 else {}
+        done, expected = exported(tuned)
+        assert done.returncode == 0, done.stderr
+        for source in (copies, copies / newest.name):
+            done, _ = exported(source)
+            assert done.returncode == 2 and "name the run's train.json at the end of the command" in done.stderr, done.stderr
+            done, found = exported(source, tuned.parent / "train.json")
+            assert done.returncode == 0, done.stderr
+            assert found.keys() == expected.keys() and all((found[name] == expected[name]).all() for name in found)
+        done, found = exported(run / "checkpoints" / f"{newest.name}.superseded")
+        assert done.returncode == 0 and all((found[name] == expected[name]).all() for name in expected), done.stderr
+    measured = [jobs.run([ddptrain_bin, "eval", *place]) for place in ([tuned], [copies, "--config", tuned.parent / "train.json"])]
+    assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
+    within = jobs.run([ddptrain_bin, "--export-weights", tuned, newest / "model.safetensors"])
+    assert within.returncode == 2 and "is in the checkpoint that is read, which would be damaged" in within.stderr, within.stderr
+
+
+def test_updates_are_measured_by_the_alpha_that_they_were_trained_with(ddptrain_bin, tuned):
+    other = jobs.run([ddptrain_bin, "eval", tuned, "model.lora.alpha=16"])
+    assert other.returncode == 2 and "were trained with model.lora.alpha 8, and compute something else with 16" in other.stderr, other.stderr
 
 
 @pytest.mark.parametrize("model,words", [

@@ -52,6 +52,20 @@ def test_a_bad_line_is_named_and_those_before_are_answered(ddptrain_bin, picture
     assert code == 2 and words in error and len(answers) == 1, error
 
 
+def test_what_can_not_be_read_is_no_empty_input(ddptrain_bin, pictures):
+    done = jobs.run([ddptrain_bin, "predict", pictures / "run", "--input", pictures])
+    assert done.returncode == 2 and f"--input: {pictures} can't be read" in done.stderr, done.stderr
+
+
+def test_a_model_of_nan_answers_nothing(ddptrain_bin, pictures, tmp_path):
+    """The likeliest class would be the first one."""
+    numpy, safetensors = pytest.importorskip("numpy"), pytest.importorskip("safetensors.numpy")
+    weights = safetensors.load_file(pictures / "run/checkpoints/latest/model.safetensors")
+    safetensors.save_file({name: numpy.full_like(each, numpy.nan) for name, each in weights.items()}, tmp_path / "nan.safetensors")
+    code, answers, error = predicted(ddptrain_bin, [tmp_path / "nan.safetensors", "--config", pictures / "train.json"], [json.dumps({"pixels": [0] * 784})])
+    assert code == 88 and answers == [] and "the model's outputs are NaN or infinite" in error, error
+
+
 def test_a_model_of_a_table_is_not_asked_for_pictures(ddprun_bin, ddptrain_bin, tmp_path):
     for name in ("train.csv", "test.csv"):
         (tmp_path / name).write_text("a,b,y\n" + "1,2,0\n2,1,1\n" * 8, encoding="utf-8")
@@ -78,3 +92,14 @@ def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_
     (tmp_path / "lines").write_text(json.dumps({"tokens": [300]}) + "\n", encoding="utf-8")
     refused = jobs.run([ddptrain_bin, "predict", tmp_path / "run", "--input", tmp_path / "lines"])
     assert refused.returncode == 2 and 'lines, line 1: expected "text" with a string, or "tokens" with integers below 256' in refused.stderr
+
+
+def test_a_text_of_tokens_that_the_model_does_not_have_is_named(ddprun_bin, ddptrain_bin, tmp_path):
+    for name in ("train.txt", "val.txt"):
+        (tmp_path / name).write_bytes(b"plain ASCII." * 40 * BLOCK)
+    content = config(tmp_path, model={"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, max_steps=1)
+    content["data"]["vocab_size"] = 128
+    train = jobs.write_config(tmp_path / "train.json", content)
+    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
+    code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], ['{"text": "plain"}', '{"text": "é"}'])
+    assert code == 2 and len(answers) == 1 and 'line 2: "text" has token 195; the model has 128, which count from 0 (data.vocab_size)' in error, error

@@ -14,6 +14,7 @@
 
 #include "common/base/error.hpp"
 #include "common/system/atomic_file.hpp"
+#include "common/system/refused_file.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
@@ -33,7 +34,9 @@ Manifest read_manifest(const fs::path& checkpoint) {
   if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
   std::string text;
   try {
+    errno = 0;
     std::ifstream in(file, std::ios::binary);
+    if (!in.is_open()) throw_if_machine_lacks(errno, file.string() + " cannot be read");
     text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
     if (!in.is_open() || in.bad()) throw UsageError(file.string() + " cannot be read");
   } catch (const std::ios_base::failure& unreadable) {  // of the iterator, which bypasses the stream's state
@@ -41,7 +44,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
   }
   try {
     Manifest manifest = decode_manifest(text);
-    if (folder_name(manifest.state.step) != checkpoint.filename()) {
+    if (folder_name(manifest.state.step) != published_name(checkpoint.filename().string())) {
       throw UsageError("is of step " + std::to_string(manifest.state.step) + ", its folder is named otherwise");
     }
     return manifest;
@@ -60,6 +63,7 @@ void verify_file(const fs::path& file, const FileFacts& expected) {
   try {
     found = facts_of_file(file);
   } catch (const std::system_error& unreadable) {
+    throw_if_machine_lacks(unreadable.code().value(), unreadable.what());
     throw UsageError(unreadable.what());
   }
   if (found != expected) refuse_checksum(file, found.xxh3_128, expected.xxh3_128);
@@ -209,19 +213,20 @@ void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
 std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   try {
     return read_manifest(checkpoint);
-  } catch (const UsageError&) {
+  } catch (const Error&) {
     return std::nullopt;
   }
 }
 
 // What the rules don't keep, oldest first. A checkpoint whose manifest can't be read takes no place from a good one, and stays:
-// the next start sets it aside and names it.
-void retain(const fs::path& checkpoints_dir, const Retention& retention, std::int64_t just_written, std::string& notes) {
+// the next start sets it aside and names it. So does one of another training, which may be all that is left of it.
+void retain(const fs::path& checkpoints_dir, const Retention& retention, const CheckpointState& saved, std::string& notes) {
   std::vector<RetainedCheckpoint> all;
   for (const Published& published : newest_first(checkpoints_dir)) {
-    if (const auto manifest = readable_manifest(published.path)) all.push_back({published.step, manifest->state.evaluation});
+    const auto found = readable_manifest(published.path);
+    if (found && is_of_training(found->state, saved)) all.push_back({published.step, found->state.evaluation});
   }
-  for (const std::int64_t step : steps_to_remove(all, retention, just_written)) {
+  for (const std::int64_t step : steps_to_remove(all, retention, saved.step)) {
     const fs::path path = checkpoints_dir / folder_name(step);
     const std::string reason = remove_folder(path);
     if (!reason.empty()) add_note(notes, "cannot remove the old checkpoint " + path.string() + ": " + reason);
@@ -358,7 +363,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
     point_latest_to(checkpoints_dir, result.path.filename().string());
   }
   reached("latest-moved");
-  retain(checkpoints_dir, retention, state.step, result.note);
+  retain(checkpoints_dir, retention, state, result.note);
   return result;
 }
 

@@ -24,6 +24,13 @@ namespace ddprun::trainer {
 // Small parts of a training state, by name: "plateau.lr". May be infinite.
 using StateValues = std::map<std::string, double>;
 
+// A training that another one began with: what it had saved up to that step is that one's past too.
+struct EarlierRun {
+  std::string id;  // empty: of a version whose checkpoints have none
+  std::int64_t until = 0;
+  bool operator==(const EarlierRun&) const = default;
+};
+
 // What a run needs to go on with the same numbers.
 struct CheckpointState {
   std::int64_t step = 0;           // finished optimizer steps
@@ -44,6 +51,7 @@ struct CheckpointState {
   std::uint64_t seed = 0;
   std::string config_digest;
   std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none
+  std::vector<EarlierRun> earlier{};     // of that training, oldest first; in no file, so empty after loading
   std::optional<FigureList> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
       bucket_order;  // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
@@ -79,11 +87,11 @@ struct SaveResult {
 using StageObserver = std::function<void(const char* stage)>;
 
 // Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes what `retention` doesn't keep (never the
-// one just written). A step that is already published and valid keeps its tensors; only what its manifest says about the run's
-// end (finished, total_steps, config_*) is brought up to date. One of that step that is of another run, which lies where no
-// start has looked, is renamed to .superseded, an invalid one is set aside. Throws std::system_error naming the path (disk
-// full, read-only); then nothing half-written is visible and older checkpoints are untouched. One writer a folder: see
-// writer_claim.hpp.
+// one just written). What another training has left there stays, and takes no place. A step that is already published and valid
+// keeps its tensors; only what its manifest says about the run's end (finished, total_steps, config_*) is brought up to date.
+// One of that step that is of another run, which lies where no start has looked, is renamed to .superseded, an invalid one is
+// set aside. Throws std::system_error naming the path (disk full, read-only); then nothing half-written is visible and older
+// checkpoints are untouched. One writer a folder: see writer_claim.hpp.
 SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state,
                            const Retention& retention, const StageObserver& at_stage = {});
 
@@ -117,7 +125,8 @@ std::filesystem::path supersede(const std::filesystem::path& checkpoint);
 // and people remove it. Throws std::system_error.
 void mend_latest(const std::filesystem::path& checkpoint);
 
-// Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. Weights of which it has an average are
+// Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. It may have been taken out of the way
+// (step-000000400.superseded). Weights of which it has an average are
 // that, as evaluations have used it. Throws UsageError.
 CheckpointState load_weights(const std::filesystem::path& path);
 

@@ -39,6 +39,19 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
+std::string published_name(const std::string& name) {
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  std::string_view ending = std::string_view(name).substr(dot);
+  for (const std::string_view word : {".superseded", ".bad"}) {
+    if (!ending.starts_with(word)) continue;
+    ending.remove_prefix(word.size());
+    const bool numbered =
+        ending.size() > 1 && ending.front() == '-' && ending.find_first_not_of("0123456789", 1) == std::string_view::npos;
+    return ending.empty() || numbered ? name.substr(0, dot) : name;
+  }
+  return name;
+}
+
 std::vector<Published> newest_first(const fs::path& checkpoints_dir) {
   std::vector<Published> found;
   std::error_code error;

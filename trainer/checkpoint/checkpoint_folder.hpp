@@ -17,6 +17,8 @@ inline constexpr const char* kLatest = "latest";
 std::string folder_name(std::int64_t step);
 // The step of a checkpoint's folder, by its name; nothing for any other name.
 std::optional<std::int64_t> step_of(const std::string& name);
+// The name under which a folder was published: without the .superseded, .bad-2 that it was given since.
+std::string published_name(const std::string& name);
 
 struct Published {
   std::int64_t step = 0;

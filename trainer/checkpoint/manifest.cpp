@@ -141,9 +141,9 @@ Manifest from_json(const json& value, int version) {
 bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) return false;
+    if (size < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements)) return false;
   }
-  return elements <= bytes;
+  return elements <= bytes || std::ranges::find(shape, 0) != shape.end();
 }
 
 // Of the second format. What this version does not know is not left out: the run would go on without it.
@@ -212,6 +212,12 @@ Manifest decode_manifest(const std::string& text) {
   } catch (const json::exception& error) {
     throw UsageError("is not a manifest (" + json_problem(error, text) + ")");
   }
+}
+
+bool is_of_training(const CheckpointState& one, const CheckpointState& present) {
+  return one.run == present.run || std::ranges::any_of(present.earlier, [&](const EarlierRun& earlier) {
+           return earlier.id == one.run && one.step <= earlier.until;
+         });
 }
 
 bool same_training_state(const CheckpointState& a, const CheckpointState& b) {

@@ -41,6 +41,9 @@ Manifest decode_manifest(const std::string& text);
 // out, which may differ between copies.
 std::string content_digest(const Manifest& manifest);
 
+// True when that checkpoint is of the training that this one is of, or of what that began with.
+bool is_of_training(const CheckpointState& one, const CheckpointState& present);
+
 // True when both speak of the same training state and may differ only in what the config says about the run's end.
 bool same_training_state(const CheckpointState& a, const CheckpointState& b);
 // True when what the config says about the run's end is the same too.

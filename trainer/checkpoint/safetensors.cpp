@@ -20,6 +20,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/json_problem.hpp"
+#include "common/system/refused_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -30,6 +31,9 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors package's own limit
 constexpr const char* kMetadata = "__metadata__";
+// What a header costs in memory is many times its bytes.
+constexpr std::size_t kMostDimensions = 64;  // as many as PyTorch's operators take
+constexpr std::size_t kMostKeys = 1 << 20;   // tensors, or facts in the metadata
 
 struct Dtype {
   const char* name;
@@ -77,7 +81,8 @@ std::optional<std::int64_t> product(const std::vector<std::int64_t>& factors, st
 // What a header says of one tensor, after all checks.
 struct Entry {
   std::string name;
-  const Dtype* dtype = nullptr;
+  const Dtype* dtype = nullptr;  // null: one that is not read here
+  std::string problem{};         // why not
   std::vector<std::int64_t> shape;
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -90,7 +95,7 @@ class InputFile {
       : file_(file),
         checksum_(checksum),
         fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a FIFO is refused, not waited for
-    if (fd_ < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
+    if (fd_ < 0) fail_with(errno, "cannot be opened: ");
     struct stat status {};
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
       ::close(fd_);
@@ -111,7 +116,7 @@ class InputFile {
       const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
       const ssize_t got = ::read(fd_, next, static_cast<std::size_t>(piece));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(std::string("cannot be read: ") + std::strerror(errno));
+      if (got < 0) fail_with(errno, "cannot be read: ");
       if (got == 0) fail("became shorter while it was read");
       if (checksum_ != nullptr) checksum_->add({next, static_cast<std::size_t>(got)});
       next += got;
@@ -119,29 +124,50 @@ class InputFile {
     }
   }
 
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw UsageError("safetensors file " + file_.string() + ": " + problem);
-  }
+  [[noreturn]] void fail(const std::string& problem) const { throw UsageError(text_of(problem)); }
 
  private:
+  std::string text_of(const std::string& problem) const { return "safetensors file " + file_.string() + ": " + problem; }
+  [[noreturn]] void fail_with(int error, const std::string& what) const {
+    throw_if_machine_lacks(error, text_of(what + std::strerror(error)));
+    fail(what + std::strerror(error));
+  }
+
   std::filesystem::path file_;
   Checksum* checksum_;  // null: nobody wants it
   int fd_;
   std::int64_t size_ = 0;
 };
 
+// An object or an array that is being parsed.
+struct OpenValue {
+  std::set<std::string> keys{};
+  std::size_t elements = 0;
+};
+
 // nlohmann/json keeps the last of two equal keys silently; a header with two tensors of one name is ambiguous, so it is
-// refused. Nesting is at most object > tensor > array, so anything deeper is refused before it costs memory.
+// refused. Nesting is at most object > tensor > array, so anything deeper is refused before it costs memory, and so is what is
+// longer than headers are.
 nlohmann::json parse_header(const std::string& text, const InputFile& file) {
-  std::vector<std::set<std::string>> keys;
+  std::vector<OpenValue> opened;
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
     using enum nlohmann::json::parse_event_t;
     if (depth > 4) file.fail("its header is nested deeper than safetensors headers are");
-    if (event == object_start) keys.emplace_back();
-    if (event == object_end) keys.pop_back();
-    if (event == key && !keys.back().insert(parsed.get<std::string>()).second) {
+    if (event == object_end || event == array_end) {
+      opened.pop_back();
+      return true;
+    }
+    const bool in_array = !opened.empty() && opened.back().keys.empty();
+    if (in_array && event != key && ++opened.back().elements > kMostDimensions) {
+      file.fail("its header has a list of more than " + std::to_string(kMostDimensions) + " numbers");
+    }
+    if (event == object_start || event == array_start) opened.emplace_back();
+    if (event != key) return true;
+    std::set<std::string>& keys = opened.back().keys;
+    if (!keys.insert(parsed.get<std::string>()).second) {
       file.fail("its header has the key '" + parsed.get<std::string>() + "' twice");
     }
+    if (keys.size() > kMostKeys) file.fail("its header has more than " + std::to_string(kMostKeys) + " tensors or facts");
     return true;
   };
   try {
@@ -173,8 +199,11 @@ Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int
   for (const Dtype& known : kDtypes) {
     if (dtype == known.name) entry.dtype = &known;
   }
-  if (entry.dtype == nullptr) file.fail(what + " has dtype " + dtype.dump() + "; expected one of " + all_dtypes());
-
+  if (entry.dtype == nullptr) {
+    entry.problem = what + " has dtype " + dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                    "; expected one of " + all_dtypes();
+    if (!dtype.is_string()) file.fail(entry.problem);
+  }
   if (!value["shape"].is_array()) file.fail(what + " has a shape that is not an array");
   for (const nlohmann::json& extent : value["shape"]) entry.shape.push_back(non_negative(extent, what + ": shape", file));
 
@@ -186,6 +215,7 @@ Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int
     file.fail(what + " lies at bytes " + offsets.dump() + " of data that has " + std::to_string(data_bytes) +
               " bytes (is the file truncated?)");
   }
+  if (entry.dtype == nullptr) return entry;
   const std::optional<std::int64_t> bytes = product(entry.shape, entry.dtype->bytes);
   if (!bytes || *bytes != entry.end - entry.begin) {
     file.fail(what + " has shape " + value["shape"].dump() + " of " + entry.dtype->name + ", which does not fill its " +
@@ -337,6 +367,9 @@ SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksu
   ReadHeader header = read_header(file);
   SafetensorsContent content{.tensors = {}, .metadata = std::move(header.metadata)};
   content.tensors.reserve(header.entries.size());
+  for (const Entry& entry : header.entries) {
+    if (entry.dtype == nullptr) file.fail(entry.problem);
+  }
   for (const Entry& entry : header.entries) content.tensors.push_back({entry.name, read_tensor(entry, file)});
   return content;
 }
@@ -349,10 +382,11 @@ std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
   std::vector<StoredTensor> listed;
   for (const Entry& entry : header.entries) {
     listed.push_back({.name = entry.name,
-                      .type = entry.dtype->type,
+                      .type = entry.dtype != nullptr ? entry.dtype->type : at::ScalarType::Undefined,
                       .sizes = entry.shape,
                       .begin = header.data_begin + entry.begin,
-                      .bytes = entry.end - entry.begin});
+                      .bytes = entry.end - entry.begin,
+                      .problem = entry.problem});
   }
   return listed;
 }

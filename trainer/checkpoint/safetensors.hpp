@@ -57,13 +57,16 @@ struct StoredTensor {
   std::vector<std::int64_t> sizes;
   std::int64_t begin = 0;  // in the file, in bytes
   std::int64_t bytes = 0;
+  std::string problem{};  // why it can't be read: it has a dtype that is none of ours, and `type` is Undefined; empty: it can
 };
 
-// In the order of their offsets, without reading one. As strict as read_safetensors(), which it throws as.
+// In the order of their offsets, without reading one. As strict as read_safetensors(), which it throws as, but for tensors of
+// other dtypes: a file may hold some that nobody asks for.
 std::vector<StoredTensor> list_safetensors(const std::filesystem::path& file);
 
-// Strict: header length, offsets, dtypes and shapes are checked against the file's size before anything is allocated.
-// Throws UsageError naming `file` and what is wrong.
+// Strict: header length, offsets, dtypes and shapes are checked against the file's size before anything is allocated, and a
+// header is parsed within limits. Throws UsageError naming `file` and what is wrong; where the machine lacks memory or
+// descriptors, what throw_if_machine_lacks() does.
 SafetensorsContent read_safetensors(const std::filesystem::path& file);
 // The same, and adds every byte of the file to `checksum` on the way.
 SafetensorsContent read_safetensors(const std::filesystem::path& file, Checksum& checksum);

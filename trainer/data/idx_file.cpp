@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/system/refused_file.hpp"
 #include "trainer/data/shared_memory.hpp"
 
 namespace ddprun::trainer {
@@ -48,11 +49,9 @@ std::string hex8(std::uint32_t number) {
   return text.data();
 }
 
-// What the machine lacks for the moment is no mistake in the config.
 [[noreturn]] void refuse(int error, const std::string& what, const char* advice) {
   const std::string message = what + ": " + std::strerror(error) + ".";
-  if (error == ENOMEM) throw Error(ExitCode::kOutOfMemory, "out of memory: " + message);
-  if (error == ENFILE || error == EMFILE) throw InternalError(message);
+  throw_if_machine_lacks(error, message);
   throw UsageError(message + advice);
 }
 

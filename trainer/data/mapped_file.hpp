@@ -14,12 +14,14 @@
 #include <string_view>
 
 #include "common/base/error.hpp"
+#include "common/system/refused_file.hpp"
 
 namespace ddprun::trainer {
 
 class MappedFile {
  public:
-  // Throws UsageError naming the file when it can't be mapped, or is empty.
+  // Throws UsageError naming the file when it can't be mapped, or is empty; where the machine lacks memory or descriptors, what
+  // throw_if_machine_lacks() does.
   explicit MappedFile(const std::filesystem::path& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -46,7 +48,11 @@ inline MappedFile::MappedFile(const std::filesystem::path& file) {
   if (fd >= 0) ::close(fd);
   if (found && !is_file) throw UsageError(file.string() + ": is no regular file");
   if (found && status.st_size == 0) throw UsageError(file.string() + ": is empty");
-  if (address == MAP_FAILED) throw UsageError(file.string() + ": cannot be mapped: " + std::strerror(error));
+  if (address == MAP_FAILED) {
+    const std::string problem = file.string() + ": cannot be mapped: " + std::strerror(error);
+    throw_if_machine_lacks(error, problem);
+    throw UsageError(problem);
+  }
   address_ = address;
 }
 

@@ -36,6 +36,7 @@ const StoredTensor& wanted_of(const std::vector<StoredTensor>& stored, const Exp
     throw UsageError(file.string() + ": has no tensor '" + wanted.name + "', which the model takes; it has " +
                      (names.empty() ? "none" : names));
   }
+  if (!found->problem.empty()) throw UsageError(file.string() + ": " + found->problem);
   const bool counts = !found->sizes.empty();
   const ExportedTensor sample{
       .name = found->name,

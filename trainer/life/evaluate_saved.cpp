@@ -31,7 +31,7 @@ std::string evaluate_saved(const SavedModelOptions& options, const Subject& subj
   use_precision(config.precision);
   const std::shared_ptr<torch::nn::Module> model = task->make_module(subject.describe(config), device);
   lay_out(*model, config.channels_last);
-  take_weights(model, saved.weights);
+  take_weights(model, saved.weights, config.model.lora);
   const Sources data = hold_out(subject.read(config, device, {}), config);
   Upload upload(*data.test, device);
   const Evaluation found =

@@ -15,6 +15,7 @@
 #include "common/base/error.hpp"
 #include "common/config/schema.hpp"
 #include "trainer/cost/step_trace.hpp"
+#include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/life/evaluate_saved.hpp"
 #include "trainer/life/membership.hpp"
@@ -184,6 +185,10 @@ std::string help_on_keys(const Subject& subject) {
   return keys.empty() ? "" : "\nKeys of this program in train.json:\n" + keys;
 }
 
+ExportOptions exported_by(const Options& options) {
+  return {.from = options.export_from, .to = options.export_to, .config = options.config};
+}
+
 }  // namespace
 
 int run_worker(const Options& options, const Subject& subject) {
@@ -219,10 +224,10 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
         std::fputs(config_schema_json(TaskConfig(subject.keys)).c_str(), stdout);
         return 0;
       case Options::Action::kExportWeights:
-        std::puts(export_weights(options.export_from, options.export_to).c_str());
+        std::puts(export_weights(exported_by(options)).c_str());
         return 0;
       case Options::Action::kExportAdapter:
-        std::puts(export_adapter(options.export_from, options.export_to).c_str());
+        std::puts(export_adapter(exported_by(options)).c_str());
         return 0;
       case Options::Action::kGenerate:
         generate_text(options.generate);
@@ -241,12 +246,10 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
     }
     // Everything is closed and flushed by now; the static destructors of LibTorch would only cost time.
     leave_now(run_worker(options, subject));
-  } catch (const Error& error) {
-    std::fprintf(stderr, "ddptrain: %s\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ddptrain: %s\n", error.what());
-    return 1;
+  } catch (...) {
+    const Failure failure = classify(std::current_exception());
+    std::fprintf(stderr, "ddptrain: %s\n", failure.message.c_str());
+    return failure.exit_code;
   }
 }
 

@@ -11,6 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 
 bool tells_of_a_checkpoint(const fs::path& metrics) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(metrics, unknown)) return false;
   std::ifstream in(metrics, std::ios::binary);
   for (std::string line; std::getline(in, line);) {
     if (line.find("\"checkpoint\"") == std::string::npos) continue;

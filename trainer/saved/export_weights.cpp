@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "common/base/error.hpp"
@@ -23,13 +24,17 @@ struct Chosen {
   CheckpointState state;
 };
 
-Chosen choose(const std::string& option, const fs::path& from) {
+Chosen choose(const std::string& option, const ExportOptions& options) {
   std::error_code none;
-  if (!fs::is_directory(from, none)) {
-    throw UsageError(option + ": " + from.string() + " is not a folder; expected a checkpoint's, such as " +
+  if (!fs::is_directory(options.from, none)) {
+    throw UsageError(option + ": " + options.from.string() + " is not a folder; expected a checkpoint's, such as " +
                      "RUN_DIR/checkpoints/latest, or a run directory");
   }
-  const fs::path checkpoint = is_run_directory(from) ? newest_valid_checkpoint(from) : from;
+  const fs::path checkpoint = checkpoint_of_folder(options.from);
+  for (fs::path above = fs::weakly_canonical(options.to, none); above != above.parent_path(); above = above.parent_path()) {
+    if (!fs::equivalent(above, checkpoint, none)) continue;
+    throw UsageError(option + ": " + options.to.string() + " is in the checkpoint that is read, which would be damaged");
+  }
   return {.checkpoint = checkpoint, .state = load_weights(checkpoint)};
 }
 
@@ -38,8 +43,14 @@ bool has_updates(const CheckpointState& state) {
 }
 
 // How large they are and which way round the weights lie is in the run's config.
-ModelConfig config_of(const fs::path& checkpoint) {
-  return find_saved_model(checkpoint, /*config=*/{}, /*overrides=*/{}).config.model;
+ModelConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
+  std::error_code none;
+  if (given.empty() && !fs::exists(config_beside(checkpoint), none)) {
+    throw UsageError(option + ": " + checkpoint.string() +
+                     " has low-rank updates and lies in no run directory, whose config.json would say their scale; name the "
+                     "run's train.json at the end of the command");
+  }
+  return find_saved_model(checkpoint, given, /*overrides=*/{}).config.model;
 }
 
 void write(const std::string& option, const fs::path& to, const std::string& bytes) {
@@ -67,25 +78,29 @@ std::string encoded_model(const CheckpointState& state) {
 
 }  // namespace
 
-std::string export_weights(const fs::path& from, const fs::path& to) {
-  auto [checkpoint, state] = choose("--export-weights", from);
+std::string export_weights(const ExportOptions& options) {
+  const std::string option = "--export-weights";
+  auto [checkpoint, state] = choose(option, options);
+  std::optional<ModelConfig> config;
+  if (has_updates(state)) config = config_of(option, checkpoint, options.config);
   // A model that was made elsewhere may have parameters by such names.
-  const bool merges = has_updates(state) && config_of(checkpoint).type != ModelConfig::Type::kExported;
-  if (merges) state.model = with_updates_added(std::move(state.model), config_of(checkpoint));
+  const bool merges = config && config->type != ModelConfig::Type::kExported;
+  if (merges) state.model = with_updates_added(std::move(state.model), *config);
   const std::string bytes = encoded_model(state);
-  write("--export-weights", to, bytes);
+  write(option, options.to, bytes);
   return "weights of step " + std::to_string(state.step) + " (" + size_text(state.model, bytes) +
          (state.tied.empty() ? "" : ", " + std::to_string(state.tied.size()) + " of them with a second name") +
-         (merges ? ", low-rank updates added" : "") + ") are in " + to.string();
+         (merges ? ", low-rank updates added" : "") + ") are in " + options.to.string();
 }
 
-std::string export_adapter(const fs::path& from, const fs::path& to) {
-  const auto [checkpoint, state] = choose("--export-adapter", from);
+std::string export_adapter(const ExportOptions& options) {
+  const auto [checkpoint, state] = choose("--export-adapter", options);
+  const fs::path& to = options.to;
   if (!has_updates(state)) {
     throw UsageError("--export-adapter: " + checkpoint.string() +
                      " has no low-rank updates, which a run with model.lora trains; --export-weights writes all its weights");
   }
-  const Adapter adapter = adapter_of(state.model, config_of(checkpoint));
+  const Adapter adapter = adapter_of(state.model, config_of("--export-adapter", checkpoint, options.config));
   const std::string bytes = encode_safetensors(adapter.tensors, facts_of(state));
   std::error_code failed;
   fs::create_directories(to, failed);

@@ -22,7 +22,8 @@ struct Sampling {
 };
 
 // The next token by its logits, float32 [1, vocabulary] on the CPU. Draws what Python draws from a CPU generator with
-// `torch.multinomial(softmax(logits / temperature), 1)`, after logits below the k-th largest are set to -inf.
+// `torch.multinomial(softmax(logits / temperature), 1)`, after logits below the k-th largest are set to -inf. Where a
+// temperature is so small that logits overflow, Python draws nothing: here it is as 0. Precondition: the logits are finite.
 std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator);
 
 class Generation {

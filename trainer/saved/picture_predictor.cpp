@@ -44,7 +44,7 @@ class PicturePredictor : public Predictor {
     sizes_ = samples.tensors.at(0).sizes;
     module_ = classification(config_)->make_module(samples, device_);
     lay_out(*module_, config_.channels_last);
-    take_weights(module_, saved.weights);
+    take_weights(module_, saved.weights, config_.model.lora);
     module_->eval();
     normalization_ = normalization_for(config_.data);
   }
@@ -78,6 +78,7 @@ class PicturePredictor : public Predictor {
     if (model == nullptr) throw InternalError("picture_predictor: classification() made another module");
     const Autocast precision(config_.precision, device_.type());
     const at::Tensor probabilities = at::softmax(forward(*model, batch.tensors.at(0), config_.channels_last), 1).cpu();
+    require_numbers(probabilities);
     std::vector<nlohmann::ordered_json> answers;
     const std::int64_t classes = probabilities.size(1);
     const float* row = probabilities.const_data_ptr<float>();

@@ -1,6 +1,8 @@
 // Implementation of predict.hpp: from where the lines come and where they go.
 #include "trainer/saved/predict.hpp"
 
+#include <ATen/ops/isfinite.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -31,7 +33,7 @@ std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::file
   const Type data = saved.config.data.type;
   if (data == Type::kIdx || data == Type::kCifar10 || data == Type::kCifar100) return picture_predictor(saved);
   throw UsageError("a model predicts where data.type is idx, cifar10, cifar100 or tokens; that of " + from.string() +
-                   " is another one. ddprun --export-weights writes its weights for a program of your own");
+                   " is another one. ddptrain --export-weights writes its weights for a program of your own");
 }
 
 class Lines {
@@ -77,6 +79,11 @@ class Lines {
 
 }  // namespace
 
+void require_numbers(const at::Tensor& outputs) {
+  if (at::isfinite(outputs).all().item<bool>()) return;
+  throw DivergedError("the model's outputs are NaN or infinite: these weights answer nothing");
+}
+
 void predict(const PredictOptions& options) {
   std::ifstream file;
   if (!options.input.empty()) {
@@ -93,6 +100,8 @@ void predict(const PredictOptions& options) {
     if (lines.waiting() == at_once) lines.write_answers();
   }
   lines.write_answers();
+  if (input.bad())
+    throw UsageError((options.input.empty() ? "stdin" : "--input: " + options.input.string()) + " can't be read");
 }
 
 }  // namespace ddprun::trainer

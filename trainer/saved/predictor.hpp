@@ -2,6 +2,8 @@
 // sample is one class, pictures or texts.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -19,9 +21,12 @@ class Predictor {
 
   // Keeps a sample until the next answers(). Throws UsageError that says what was expected of it.
   virtual void take(const nlohmann::json& sample) = 0;
-  // Of each sample that was taken, in their order; then there are none.
+  // Of each sample that was taken, in their order; then there are none. Throws DivergedError where the model makes NaN of them.
   virtual std::vector<nlohmann::ordered_json> answers() = 0;
 };
+
+// Of which NaN is the likeliest, and so the answer.
+void require_numbers(const at::Tensor& outputs);
 
 // {"pixels": [...]}, 0 to 255, channel after channel and row after row, as many as the model's pictures have; the answer has
 // "class", its "probability", and the "probabilities" of all classes. Reads the training pictures where the config does not

@@ -1,9 +1,11 @@
 // Implementation of saved_model.hpp.
 #include "trainer/saved/saved_model.hpp"
 
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
@@ -26,14 +28,28 @@ fs::path followed(const fs::path& path) {
                    "RUN_DIR/checkpoints/latest, or a safetensors file");
 }
 
-// Run directory, checkpoint or file. The folder of all checkpoints stands for its run.
+// By the folder of its checkpoints.
+bool is_run_directory(const fs::path& folder) {
+  std::error_code none;
+  return fs::is_directory(RunLayout{folder}.checkpoints(), none);
+}
+
+std::vector<Candidate> checkpoints_in(const fs::path& folder) {
+  try {
+    return list_checkpoints(folder);
+  } catch (const std::system_error& unreadable) {
+    throw UsageError(unreadable.what());
+  }
+}
+
+// Run directory, folder of checkpoints, checkpoint or file.
 fs::path place_of_model(const fs::path& from) {
   fs::path place = followed(from);
   std::error_code none;
-  if (!fs::is_directory(place, none)) return place;
+  if (!fs::is_directory(place, none) || is_run_directory(place) || fs::exists(place / kManifestFile, none)) return place;
+  if (!checkpoints_in(place).empty()) return place;
   const fs::path above = place.parent_path();
   if (is_run_directory(above) && place == RunLayout{above}.checkpoints()) return above;
-  if (is_run_directory(place) || fs::exists(place / kManifestFile, none)) return place;
   if (const std::string problem = no_whole_model(place); !problem.empty()) throw UsageError(problem);
   if (fs::exists(RunLayout{place}.config(), none)) {
     throw UsageError(from.string() + " is a run directory without checkpoints: nothing was saved in it yet");
@@ -43,8 +59,44 @@ fs::path place_of_model(const fs::path& from) {
                    kManifestFile);
 }
 
+fs::path newest_valid_in(const fs::path& checkpoints) {
+  std::vector<std::string> problems;
+  for (Candidate& candidate : checkpoints_in(checkpoints)) {
+    verify_checkpoint(candidate);
+    if (!candidate.problem.empty()) {
+      problems.push_back(std::move(candidate.problem));
+      continue;
+    }
+    if (!problems.empty()) {
+      std::fprintf(stderr, "ddptrain: the newest checkpoint is bad: %s%s; %s is taken in its place\n", problems.front().c_str(),
+                   problems.size() == 1 ? "" : (", and so are " + std::to_string(problems.size() - 1) + " before it").c_str(),
+                   candidate.path.c_str());
+    }
+    return candidate.path;
+  }
+  std::string text = checkpoints.string() + " has no valid checkpoint" + (problems.empty() ? "" : ":");
+  for (const std::string& problem : problems) text += "\n  " + problem;
+  throw UsageError(text);
+}
+
+// Of a place; it may be one already.
+fs::path checkpoint_at(const fs::path& place) {
+  if (is_run_directory(place)) return newest_valid_in(RunLayout{place}.checkpoints());
+  std::error_code none;
+  return fs::is_directory(place, none) && !fs::exists(place / kManifestFile, none) ? newest_valid_in(place) : place;
+}
+
+// The run that a place is or lies in. It need not be one: copies on a node's own disk lie elsewhere.
+fs::path run_around(const fs::path& place) {
+  if (is_run_directory(place)) return place;
+  std::error_code none;
+  return fs::exists(place / kManifestFile, none) ? place.parent_path().parent_path() : place.parent_path();
+}
+
 // The worker program that trained last in a run directory; empty: ddptrain did, or it is not known.
 std::string recorded_program(const RunLayout& run) {
+  std::error_code none;
+  if (!fs::is_regular_file(run.worker(), none)) return "";
   std::ifstream in(run.worker(), std::ios::binary);
   const nlohmann::json record = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   const auto program = record.is_object() ? record.find("program") : record.end();
@@ -60,20 +112,12 @@ void refuse_model_of(const std::string& worker, const fs::path& from) {
 
 }  // namespace
 
-bool is_run_directory(const fs::path& folder) {
-  std::error_code none;
-  return fs::is_directory(RunLayout{folder}.checkpoints(), none);
+fs::path checkpoint_of_folder(const fs::path& from) {
+  return checkpoint_at(place_of_model(from));
 }
 
-fs::path newest_valid_checkpoint(const fs::path& run_dir) {
-  const fs::path checkpoints = RunLayout{run_dir}.checkpoints();
-  std::string problems;
-  for (Candidate& candidate : list_checkpoints(checkpoints)) {
-    verify_checkpoint(candidate);
-    if (candidate.problem.empty()) return candidate.path;
-    problems += "\n  " + candidate.problem;
-  }
-  throw UsageError(checkpoints.string() + " has no valid checkpoint" + (problems.empty() ? "" : ":" + problems));
+fs::path config_beside(const fs::path& checkpoint) {
+  return RunLayout{run_around(followed(checkpoint))}.config();
 }
 
 SavedModel find_saved_model(const fs::path& from, const fs::path& config, const std::vector<std::string>& overrides,
@@ -81,7 +125,7 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   const fs::path place = place_of_model(from);
   std::error_code none;
   const bool folder = fs::is_directory(place, none);
-  const fs::path run = !folder ? fs::path() : is_run_directory(place) ? place : place.parent_path().parent_path();
+  const fs::path run = folder ? run_around(place) : fs::path();
   const fs::path config_file = !config.empty() ? config : folder ? RunLayout{run}.config() : fs::path();
   if (config_file.empty()) {
     throw UsageError(from.string() + " does not say what model it is of; name its train.json by --config");
@@ -97,7 +141,7 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   SavedModel saved;
   saved.config = load_config(config_file, overrides, nullptr, [&](const std::string&) { return own.value_or(TaskConfig()); });
   if (!own) refuse_model_of(saved.config.worker, from);
-  saved.weights = place == run ? newest_valid_checkpoint(run) : place;
+  saved.weights = checkpoint_at(place);
   return saved;
 }
 

@@ -33,7 +33,7 @@ class TextPredictor : public Predictor {
         vocabulary_(vocabulary_of(config_.data)) {
     use_precision(config_.precision);
     module_ = language_model(config_)->make_module(describe_tokens(config_.data), device_);
-    take_weights(module_, saved.weights);
+    take_weights(module_, saved.weights, config_.model.lora);
     module_->eval();
   }
 
@@ -56,6 +56,11 @@ class TextPredictor : public Predictor {
   std::vector<std::int64_t> tokens_of(const Json& sample) const {
     if (const auto text = sample.find("text"); text != sample.end() && text->is_string() && vocabulary_) {
       const auto encoded = vocabulary_->encode(text->get_ref<const std::string&>());
+      const auto largest = std::ranges::max_element(encoded);
+      if (largest != encoded.end() && std::cmp_greater_equal(*largest, config_.data.vocab_size)) {
+        throw UsageError("\"text\" has token " + std::to_string(*largest) + "; the model has " +
+                         std::to_string(config_.data.vocab_size) + ", which count from 0 (data.vocab_size)");
+      }
       return {encoded.begin(), encoded.end()};
     }
     const auto tokens = sample.find("tokens");
@@ -78,6 +83,7 @@ class TextPredictor : public Predictor {
     const at::Tensor on_device = at::tensor(tokens, at::kLong).to(device_), window = on_device.unsqueeze(0);
     const at::Tensor logits = model->forward(window, context_of(window, config_.data)).to(at::kFloat).squeeze(0);
     const at::Tensor last = at::softmax(logits.select(0, count - 1), 0);
+    require_numbers(logits);
     const auto next = last.argmax().item<std::int64_t>();
     nlohmann::ordered_json line{{"tokens", count}, {"loss", nullptr}};
     at::Tensor targets = on_device.slice(0, 1, count);

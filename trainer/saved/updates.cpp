@@ -5,6 +5,7 @@
 #include <ATen/ops/matmul.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,8 @@ std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, co
     }
   }
   const double scale = config.lora.alpha / static_cast<double>(config.lora.rank);
+  std::set<std::string> left;
+  for (const auto& [name, tensor] : updates) left.insert(name);
   for (NamedTensor& entry : merged) {
     constexpr std::string_view kWeight = ".weight";
     if (!entry.name.ends_with(kWeight)) continue;
@@ -47,6 +50,12 @@ std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, co
     if (a == updates.end() || b == updates.end()) continue;
     const at::Tensor product = at::matmul(b->second, a->second);
     entry.tensor = entry.tensor + (inputs_first(config) ? product.t() : product) * scale;
+    left.erase(a->first);
+    left.erase(b->first);
+  }
+  if (!left.empty()) {
+    throw UsageError("the checkpoint has the low-rank update " + *left.begin() +
+                     ", and not all that belongs to it: the layer's " + "weight and both factors");
   }
   return merged;
 }

@@ -81,6 +81,7 @@ std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file) 
   std::error_code unknown;
   if (file.empty() || !std::filesystem::exists(file, unknown)) return std::nullopt;
   try {
+    if (!std::filesystem::is_regular_file(file, unknown)) throw UsageError("is not a regular file");
     std::ifstream in(file, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     if (!in.is_open() || in.bad()) throw UsageError("cannot be read");

@@ -10,15 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/checkpoint.hpp"
+
 namespace ddprun::trainer {
 
 struct RunIdentity {
-  // A training that this one began with: what it had saved up to that step is this one's past too.
-  struct Earlier {
-    std::string id;  // empty: of a version whose checkpoints have none
-    std::int64_t until = 0;
-    bool operator==(const Earlier&) const = default;
-  };
+  using Earlier = EarlierRun;
 
   std::string id;                  // 16 hex digits; empty: not known
   std::vector<Earlier> earlier{};  // oldest first

@@ -8,6 +8,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,27 +28,60 @@
 namespace ddprun::trainer {
 namespace {
 
-enum class Whole { kYes, kMayLackParts };
+// What saved weights may lack: nothing, low-rank updates if all of them are absent, or these and buffers.
+enum class MayLack { kNothing, kUpdates, kUpdatesAndBuffers };
 
-// Copies saved tensors into the model's by name, all or none. Of initial weights buffers may be absent, and low-rank updates if
-// all of them are; other parameters may not. Returns the names of those that were.
-std::vector<std::string> copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved,
-                                      const std::string& source, Whole whole) {
-  std::unordered_map<std::string_view, const at::Tensor*> by_name;
-  std::vector<NamedTensor> counted;
+bool same_values(const at::Tensor& one, const at::Tensor& other) {
+  if (one.equal(other.to(one.scalar_type()))) return true;
+  return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() && one.is_contiguous() &&
+         other.is_contiguous() && std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;  // NaN as well
+}
+
+// A tensor that the model has under several names once, under the first. Python's files may have it under all of them, or under
+// another one alone. Throws UsageError where it is not the same under all.
+std::vector<NamedTensor> under_first_names(const std::map<std::string, std::string>& tied,
+                                           const std::vector<NamedTensor>& saved, const std::string& source) {
+  std::vector<NamedTensor> once;
+  std::unordered_map<std::string_view, const NamedTensor*> first;
   for (const NamedTensor& entry : saved) {
-    by_name.emplace(entry.name, &entry.tensor);
-    if (!state.tied.contains(entry.name)) counted.push_back(entry);  // Python's files have it twice
+    if (tied.contains(entry.name)) continue;
+    once.push_back(entry);
+    first.emplace(entry.name, &entry);
   }
+  for (const NamedTensor& entry : saved) {
+    const auto other = tied.find(entry.name);
+    if (other == tied.end()) continue;
+    const auto [found, is_new] = first.emplace(other->second, &entry);
+    if (is_new) {
+      once.push_back({other->second, entry.tensor});
+    } else if (!same_values(found->second->tensor, entry.tensor)) {
+      throw UsageError(source + " is not of the model of the config: in it " + entry.name + " is not the same as " +
+                       found->second->name + ", and the model has one tensor for both");
+    }
+  }
+  return once;
+}
+
+// PyTorch's layers make one where a file has none, and nothing that is computed depends on it.
+bool only_counts(const std::string& buffer) {
+  return buffer.ends_with("num_batches_tracked");
+}
+
+// Copies saved tensors into the model's by name, all or none. Returns the names of those that were absent.
+std::vector<std::string> copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved,
+                                      const std::string& source, MayLack may_lack) {
+  const std::vector<NamedTensor> counted = under_first_names(state.tied, saved, source);
+  std::unordered_map<std::string_view, const at::Tensor*> by_name;
+  for (const NamedTensor& entry : counted) by_name.emplace(entry.name, &entry.tensor);
   const bool has_updates = std::ranges::any_of(saved, [](const NamedTensor& entry) { return is_of_update(entry.name); });
   std::vector<NamedTensor> needed;
   std::vector<std::string> absent;
   for (StateTensor& one : state_map(state)) {
     using Role = StateTensor::Role;
     if (one.role != Role::kParameter && one.role != Role::kBuffer) continue;
-    const bool may_be_absent =
-        whole == Whole::kMayLackParts && (one.role == Role::kBuffer || (is_of_update(one.entry.name) && !has_updates));
-    if (may_be_absent && !by_name.contains(one.entry.name)) {
+    const bool optional = one.role == Role::kBuffer ? may_lack == MayLack::kUpdatesAndBuffers || only_counts(one.entry.name)
+                                                    : is_of_update(one.entry.name) && !has_updates;
+    if (may_lack != MayLack::kNothing && optional && !by_name.contains(one.entry.name)) {
       absent.push_back(one.entry.name);
     } else {
       needed.push_back(std::move(one.entry));
@@ -96,7 +130,7 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
 void initialise(TrainingState& state, const std::filesystem::path& source, const LoraConfig& lora) {
   try {
     const std::vector<NamedTensor> weights = initial_weights(source);
-    const std::vector<std::string> absent = copy_weights(state, weights, source, Whole::kMayLackParts);
+    const std::vector<std::string> absent = copy_weights(state, weights, source, MayLack::kUpdatesAndBuffers);
     const std::string on_alpha = compare_alpha(weights, source, lora);
     state.taken = "model.init: " + std::to_string(weights.size()) + " tensors are those of " + source.string() +
                   (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent)) +
@@ -144,9 +178,12 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
   return state;
 }
 
-void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source) {
+void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
+                  const LoraConfig& lora) {
   const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // which keeps nothing of its own
-  copy_weights(state, initial_weights(source), source, Whole::kMayLackParts);
+  const std::vector<NamedTensor> weights = initial_weights(source);
+  copy_weights(state, weights, source, MayLack::kUpdates);
+  compare_alpha(weights, source, lora);
 }
 
 StateMap state_map(const TrainingState& state) {
@@ -188,7 +225,7 @@ void restore(TrainingState& state, const CheckpointState& saved, const TrainConf
 }
 
 void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source) {
-  copy_weights(state, saved.model, source.string(), Whole::kYes);
+  copy_weights(state, saved.model, source.string(), MayLack::kNothing);
   copy_average(state, saved.average, source.string());
   state.optimizer->load_state(saved.optimizer);
   state.step = saved.step;
@@ -251,6 +288,7 @@ CheckpointState saved_tensors(const TrainingState& state) {
   saved.torch_version = TORCH_VERSION;
   saved.device = state.device;
   saved.run = state.run.id;
+  saved.earlier = state.run.earlier;
   saved.bucket_order = state.bucket_order;
   saved.tied = state.tied;
   saved.values = state.values;

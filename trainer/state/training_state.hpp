@@ -106,9 +106,10 @@ TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
 // The weights and buffers of a safetensors file or of a checkpoint's folder, which are its average where it has one, into a
-// model that learns no more. Low-rank updates that are not there stay as they are, which changes nothing. Throws UsageError
-// when they don't fit.
-void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source);
+// model that learns no more, with the config's low-rank updates. Updates that are not there stay as they are, which changes
+// nothing; a buffer that is not there is missed, since a new model's would be taken for what was learnt. Throws UsageError when
+// they don't fit.
+void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source, const LoraConfig& lora);
 
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);

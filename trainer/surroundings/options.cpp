@@ -106,14 +106,17 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return options;
   }
   const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
-    if (!config.empty()) throw UsageError(usage + " takes no config, found " + config);
+    if (!options.overrides.empty()) throw UsageError(usage + " takes no override, found " + options.overrides.front());
+    options.config = config;
     options.action = action;
     options.export_from = told.front();
     options.export_to = told.back();
     return options;
   };
-  if (!exported.empty()) return exports(Options::Action::kExportWeights, exported, "--export-weights CHECKPOINT FILE");
-  if (!adapter.empty()) return exports(Options::Action::kExportAdapter, adapter, "--export-adapter CHECKPOINT FOLDER");
+  if (!exported.empty())
+    return exports(Options::Action::kExportWeights, exported, "--export-weights CHECKPOINT FILE [train.json]");
+  if (!adapter.empty())
+    return exports(Options::Action::kExportAdapter, adapter, "--export-adapter CHECKPOINT FOLDER [train.json]");
   if (config.empty())
     throw UsageError("which config? Usage: ddptrain [--run-dir DIR] [--resume auto|never|PATH] train.json [key=value ...]");
   options.config = config;

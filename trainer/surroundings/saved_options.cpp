@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "common/base/error.hpp"
@@ -82,9 +83,10 @@ std::optional<GenerateOptions> parse_generate_options(const std::vector<std::str
   add_json_option(app, options.model);
   const auto* const by_text =
       app.add_option("--prompt", prompt, "the text to continue (default: a new line)")->type_name("TEXT");
-  app.add_option("--prompt-tokens", prompt_tokens, "tokens to continue, with commas between them; tokens are printed as well")
-      ->type_name("N,N,...")
-      ->excludes("--prompt");
+  const auto* const by_tokens = app.add_option("--prompt-tokens", prompt_tokens,
+                                               "tokens to continue, with commas between them; tokens are printed as well")
+                                    ->type_name("N,N,...")
+                                    ->excludes("--prompt");
   app.add_option("--max-tokens", options.max_tokens, "so many tokens are added at most")
       ->type_name("N")
       ->capture_default_str()
@@ -92,7 +94,7 @@ std::optional<GenerateOptions> parse_generate_options(const std::vector<std::str
   app.add_option("--temperature", options.temperature, "logits are divided by it; 0: always the likeliest token")
       ->type_name("T")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(CLI::Range(0.0, 1e6));  // which takes NaN
   app.add_option("--top-k", options.top_k, "choose among the K likeliest tokens; 0: among all")
       ->type_name("K")
       ->capture_default_str()
@@ -102,10 +104,11 @@ std::optional<GenerateOptions> parse_generate_options(const std::vector<std::str
                                ->type_name("N")
                                ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}));
   if (!parsed(app, arguments, kGenerateFlags, help)) return std::nullopt;
+  if (std::isnan(options.temperature)) throw UsageError("--temperature: expected a number from 0 to 1000000, found nan");
   options.model.from = from;
   options.model.config = config;
   if (by_text->count() > 0) options.prompt = prompt;
-  if (!prompt_tokens.empty()) options.prompt_tokens = tokens_of(prompt_tokens);
+  if (by_tokens->count() > 0) options.prompt_tokens = tokens_of(prompt_tokens);
   if (stop->count() > 0) options.stop_token = stop_token;
   return options;
 }

@@ -59,6 +59,7 @@ at::ScalarType numpy_type(std::string_view text, const std::string& file) {
 
 std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& file) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  constexpr std::size_t kMostDimensions = 64;  // NumPy's own limit
   std::vector<std::int64_t> sizes;
   std::int64_t elements = 1;
   if (!text.starts_with('(')) throw UsageError(file + ": has no shape in its header");
@@ -66,7 +67,8 @@ std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& 
   while (!text.empty() && text.front() != ')') {
     std::int64_t size = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc() || size < 0 || size > kMost || (size > 0 && elements > kMost / size)) {
+    if (error != std::errc() || size < 0 || size > kMost || (size > 0 && elements > kMost / size) ||
+        sizes.size() == kMostDimensions) {
       throw UsageError(file + ": has a shape that can't be read in its header: " + std::string(text.substr(0, 40)));
     }
     elements *= std::max<std::int64_t>(size, 1);
@@ -121,7 +123,10 @@ Place place_in(const std::filesystem::path& folder, const std::string& what) {
 ArrayHeader stored_header(const Place& place) {
   std::string names;
   for (const StoredTensor& tensor : list_safetensors(place.file)) {
-    if (tensor.name == place.tensor) return {.type = tensor.type, .sizes = tensor.sizes, .begin = tensor.begin};
+    if (tensor.name == place.tensor) {
+      if (!tensor.problem.empty()) throw UsageError(place.file.string() + ": " + tensor.problem);
+      return {.type = tensor.type, .sizes = tensor.sizes, .begin = tensor.begin};
+    }
     names += (names.empty() ? "" : ", ") + tensor.name;
   }
   throw UsageError(place.file.string() + ": has no tensor '" + place.tensor + "'; it has " + (names.empty() ? "none" : names));

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,6 +212,51 @@ TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   write_text(folder / "a/checkpoints/step-000000200/manifest.json", "torn");
   write_text(folder / "a/checkpoints/step-000000300.bad/manifest.json", "{\"step\": 300}");
   EXPECT_EQ(opened(folder / "a").latest_step, 100);
+}
+
+// Nobody else looks at the checkpoints of a run that has nothing left to do.
+TEST(RunDirectory, ARunIsDoneByACheckpointWhoseFilesAreThere) {
+  const TemporaryFolder folder;
+  const std::filesystem::path root = folder / "a";
+  opened(root);
+  add_checkpoint(root, 100, true, 3);
+  add_checkpoint(root, 200, true, 3);
+  const std::filesystem::path newest = RunLayout{root}.checkpoint(200), manifest = newest / "manifest.json";
+  auto said = nlohmann::json::parse(read_text(manifest));
+  said["files"]["model.safetensors"] = {{"bytes", 3}};
+  write_text(manifest, said.dump());
+  const auto expect_the_older = [&](const std::string& problem) {
+    const RunState state = opened(root);
+    EXPECT_TRUE(state.finished);
+    EXPECT_EQ(state.latest_step, 100);
+    EXPECT_EQ(state.notes, "the newest checkpoint is bad: " + problem + "; " + RunLayout{root}.checkpoint(100).string() +
+                               " is taken in its place");
+  };
+  expect_the_older((newest / "model.safetensors").string() + ": No such file or directory");
+  write_text(newest / "model.safetensors", "four");
+  expect_the_older((newest / "model.safetensors").string() + " has 4 bytes, its manifest says 3");
+  write_text(newest / "model.safetensors", "yes");
+  EXPECT_EQ(opened(root).latest_step, 200);
+  EXPECT_EQ(opened(root).notes, "");
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);  // it would be waited for
+  expect_the_older(manifest.string() + " can't be read");
+}
+
+TEST(RunDirectory, APipeInPlaceOfAFileIsNotWaitedFor) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  for (const auto& [name, words] :
+       {std::pair("config.json", " has to be the run's config"), std::pair("lock", "can't write")}) {
+    const std::filesystem::path file = folder / "a" / name;
+    std::filesystem::rename(file, folder / "kept");
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    EXPECT_NE(refused_folder(folder / "a").find(words), std::string::npos) << refused_folder(folder / "a");
+    EXPECT_FALSE(run_lock_is_held(folder / "a"));
+    EXPECT_GE(read_run_term(folder / "a"), 0);
+    std::filesystem::rename(folder / "kept", file);
+  }
+  EXPECT_TRUE(opened(folder / "a").resumed);
 }
 
 TEST(RunDirectory, EachHolderHasAHigherTerm) {

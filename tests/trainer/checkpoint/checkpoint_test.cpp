@@ -2,6 +2,8 @@
 #include "trainer/checkpoint/checkpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <functional>
 #include <limits>
@@ -147,6 +149,25 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
 }
 
+// It may be all that is left of that training.
+TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
+  TemporaryFolder folder;
+  const auto save = [&](std::int64_t step, const std::string& run, double accuracy, const Retention& retention = newest(9)) {
+    CheckpointState state = sample_state(step);
+    state.run = run;
+    state.earlier = {{.id = "bbbbbbbbbbbbbbbb", .until = 40}};
+    state.evaluation = {{"accuracy", accuracy}};
+    save_checkpoint(folder.path(), state, retention);
+  };
+  save(10, "cccccccccccccccc", 0.99);  // elsewhere
+  save(20, "bbbbbbbbbbbbbbbb", 0.8);   // what this one began with
+  save(30, "bbbbbbbbbbbbbbbb", 0.2);
+  save(50, "bbbbbbbbbbbbbbbb", 0.98);  // beyond that
+  save(60, kSampleRun, 0.5, {.newest = 1, .best = 1});
+  EXPECT_EQ(names_in(folder.path()),
+            (std::set<std::string>{"latest", "step-000000010", "step-000000020", "step-000000050", "step-000000060"}));
+}
+
 TEST(Checkpoint, OfAnotherRunGivesWayWhenItsStepIsSaved) {
   TemporaryFolder folder;
   CheckpointState other = sample_state(400);
@@ -266,6 +287,43 @@ TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
   EXPECT_EQ(latest(folder.path()), "step-000000100");
   EXPECT_EQ(set_aside({100, folder / "step-000000100", "bad", {}}), folder / "step-000000100.bad");
   EXPECT_FALSE(fs::exists(fs::symlink_status(folder / "latest")));
+}
+
+TEST(Checkpoint, ThatWasTakenOutOfTheWayIsReadWhereItIsNamed) {
+  TemporaryFolder folder;
+  const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
+  for (const char* ending : {".superseded", ".superseded-12", ".bad", ".bad-2"}) {
+    fs::path aside = saved;
+    aside += ending;
+    fs::copy(saved, aside);
+    EXPECT_TRUE(same_tensors(load_weights(aside).model, sample_state(100).model)) << ending;
+    EXPECT_TRUE(same_state(load_checkpoint(aside), sample_state(100))) << ending;
+  }
+  for (const char* ending : {".superseded-", ".superseded-x", ".badly", ".old"}) {
+    fs::path other = saved;
+    other += ending;
+    fs::copy(saved, other);
+    EXPECT_THROW(load_weights(other), UsageError) << ending;
+  }
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 1U);
+}
+
+// Otherwise a start would set a good one aside.
+TEST(Checkpoint, IsNotBadWhereDescriptorsHaveRunOut) {
+  TemporaryFolder folder;
+  const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
+  const auto judge_with_none = [&] {
+    const rlimit none{};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    Candidate candidate{.step = 100, .path = saved, .problem = {}, .content = {}};
+    try {
+      judge_checkpoint(candidate);
+    } catch (const Error& error) {
+      ::_exit(static_cast<int>(error.code()));
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(judge_with_none(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
 }
 
 TEST(SetAside, OverwritesNoEarlierOne) {

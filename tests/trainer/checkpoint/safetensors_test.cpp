@@ -9,6 +9,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
@@ -132,6 +134,12 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
 
 const std::string kFour(4, '\1');
 
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  while (times-- > 0) all += text;
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     SafetensorsFile, RefusedFile,
     testing::Values(
@@ -158,6 +166,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"ShapeOverflowsBesideZero",
                 with_length("{" + entry("a", "F32", "[0,4611686018427387905,4611686018427387905]", "[0,0]") + "}"),
                 "does not fill"},
+        Refused{"MoreDimensionsThanTensorsHave",
+                with_length("{" + entry("a", "U8", "[4" + repeated(",1", 64) + "]", "[0,4]") + "}", kFour),
+                "a list of more than 64 numbers"},
+        Refused{"ListsInAList", with_length("{\"a\":[0" + repeated(",[]", 64) + "]}"), "a list of more than 64 numbers"},
         Refused{"Overlap",
                 with_length("{" + entry("a", "U8", "[3]", "[0,3]") + "," + entry("b", "U8", "[2]", "[2,4]") + "}", kFour),
                 "overlap"},
@@ -168,6 +180,45 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"MetadataNotText", with_length(R"({"__metadata__":{"a":1}})"), "object of strings"},
         Refused{"BoolOfTwo", with_length("{" + entry("a", "BOOL", "[4]", "[0,4]") + "}", "\1\1\2\1"), "other than 0 and 1"}),
     [](const testing::TestParamInfo<Refused>& param) { return param.param.name; });
+
+TEST(SafetensorsFile, HasNoMoreFactsThanAnybodyWrites) {
+  std::string header = R"({"__metadata__":{"a":"")";
+  for (int i = 0; i < 1 << 20; ++i) header += ",\"" + std::to_string(i) + "\":\"\"";
+  EXPECT_NE(refusal(with_length(header + "}}")).find("more than 1048576 tensors or facts"), std::string::npos);
+}
+
+TEST(SafetensorsFile, MayHoldOthersThanAreRead) {
+  TemporaryFolder folder;
+  const std::filesystem::path file = folder / "x.safetensors";
+  write_text(file, with_length("{" + entry("a", "F8_E4M3", "[4]", "[0,4]") + "," + entry("b", "U8", "[2,2]", "[4,8]") + "}",
+                               kFour + kFour));
+  const std::vector<StoredTensor> listed = list_safetensors(file);
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[0].type, at::ScalarType::Undefined);
+  EXPECT_EQ(listed[0].problem, "tensor 'a' has dtype \"F8_E4M3\"; expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+  EXPECT_EQ(listed[1].type, at::kByte);
+  EXPECT_EQ(listed[1].problem, "");
+  EXPECT_EQ(listed[1].bytes, 4);
+  write_text(file, with_length(R"({"a":{"dtype":8,"shape":[4],"data_offsets":[0,4]}})", kFour));
+  EXPECT_THROW(list_safetensors(file), UsageError);
+}
+
+// A checkpoint is not bad because this process has no descriptor left.
+TEST(SafetensorsFile, ThatCantBeOpenedForNowIsNotToBlame) {
+  TemporaryFolder folder;
+  write_text(folder / "x", encode_safetensors({{"a", at::ones({1})}}));
+  const auto read_with_none = [&] {
+    const rlimit none{};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    try {
+      read_safetensors(folder / "x");
+    } catch (const Error& error) {
+      ::_exit(static_cast<int>(error.code()));
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(read_with_none(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
+}
 
 TEST(SafetensorsFile, ThatIsMissingOrAFolderIsRefused) {
   TemporaryFolder folder;

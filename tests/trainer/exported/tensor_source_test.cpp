@@ -99,6 +99,22 @@ TEST_F(TensorFiles, WhatTheModelDoesNotTakeIsRefused) {
                 "' holds only 4 samples. Lower it, or set it to 0 for all.");
 }
 
+TEST_F(TensorFiles, OneOfATypeThatIsNotReadMayBeBesideButNotAskedFor) {
+  const auto file = written({{"tokens", kTokens}, {"good", good()}, {"other", at::zeros({4}, at::kChar)}});
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  bytes.replace(bytes.find("\"I8\""), 4, "\"F8\"");
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_EQ(tensor_source(file, kWanted, 0, "")->size(), 4);
+  try {
+    tensor_source(file, {{.name = "other", .type = at::kChar}}, 0, "");
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find(": tensor 'other' has dtype \"F8\"; expected one of F64"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(TensorFiles, FilesThatAreNotWholeAreRefused) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);

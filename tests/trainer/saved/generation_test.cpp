@@ -51,6 +51,16 @@ TEST(ChooseToken, AmongTheKLikeliestAndThoseThatEqualTheLastOfThem) {
   EXPECT_EQ(among(100), (std::set<std::int64_t>{0, 1, 2, 3}));
 }
 
+// Logits overflow when they are divided by it.
+TEST(ChooseToken, AtATemperatureNextToZeroIsTheLikeliest) {
+  for (const double temperature : {1e-38, 1e-40, 5e-324}) {
+    EXPECT_EQ(chosen(logits_of({1, 30, 2, -90}), {.temperature = temperature, .top_k = 2}, 2),
+              (std::vector<std::int64_t>{1, 1}))
+        << temperature;
+    EXPECT_EQ(chosen(logits_of({0, 0, -1}), {.temperature = temperature}, 1).front() < 2, true) << temperature;
+  }
+}
+
 // The smaller the temperature, the likelier the likeliest: with logits 0 and 1, e^(1/T) times as likely as the other.
 TEST(ChooseToken, GoesByTheTemperature) {
   for (const double temperature : {0.5, 1.0, 4.0}) {

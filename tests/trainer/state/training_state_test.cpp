@@ -10,6 +10,10 @@
 #include <limits>
 #include <memory>
 #include <vector>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/task/classification.hpp"
 
@@ -201,6 +205,46 @@ TEST(TrainingState, TheMapHasAllThatIsSaved) {
   EXPECT_TRUE(all_finite(state));
   map.back().entry.tensor.fill_(std::numeric_limits<float>::infinity());
   EXPECT_FALSE(all_finite(state));
+}
+
+// What taking these weights ends with; empty: they were taken.
+std::string refusal_of_file(const std::shared_ptr<torch::nn::Module>& model, const std::vector<NamedTensor>& weights) {
+  ddprun::test::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "w.safetensors";
+  ddprun::test::write_text(file, encode_safetensors(weights));
+  try {
+    take_weights(model, file, LoraConfig{});
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    return text.starts_with(file.string()) ? text.substr(file.string().size()) : text;
+  }
+  return "";
+}
+
+TEST(TrainingState, ATensorOfTwoNamesIsTheSameUnderBoth) {
+  const auto model = std::make_shared<TiedAndFrozen>();
+  const NamedTensor frozen{"frozen", at::ones({2})};
+  const at::Tensor seven = at::full({2}, 7.0F), other = at::full({2}, 6.0F);
+  const at::Tensor no_number = at::full({2}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(refusal_of_file(model, {{"first", seven}, {"second", other}, frozen}),
+            " is not of the model of the config: in it second is not the same as first, and the model has one tensor for both");
+  EXPECT_NE(refusal_of_file(model, {{"first", seven}, {"second", at::full({3}, 7.0F)}, frozen}), "");
+  EXPECT_TRUE(model->tied.detach().equal(at::full({2}, 3.0F))) << "what is refused changes nothing";
+  EXPECT_EQ(refusal_of_file(model, {{"first", no_number}, {"second", no_number.clone()}, frozen}), "");
+  EXPECT_EQ(refusal_of_file(model, {{"first", seven}, {"second", seven.to(at::kHalf)}, frozen}), "");
+  EXPECT_EQ(refusal_of_file(model, {{"second", other}, frozen}), "") << "save_model() of safetensors.torch keeps one of them";
+  EXPECT_TRUE(model->tied.detach().equal(other));
+}
+
+// As load_state_dict() of PyTorch does: what a new model has there would be taken for what was learnt.
+TEST(TrainingState, ABufferThatAFileLacksIsMissed) {
+  const auto model = std::make_shared<TiedAndFrozen>();
+  model->register_buffer("norm.running_mean", at::zeros({2}));
+  model->register_buffer("norm.num_batches_tracked", at::zeros({}, at::kLong));
+  const NamedTensor first{"first", at::ones({2})}, frozen{"frozen", at::ones({2})};
+  EXPECT_EQ(refusal_of_file(model, {first, frozen}),
+            " is not of the model of the config: 1 tensor is missing: norm.running_mean");
+  EXPECT_EQ(refusal_of_file(model, {first, frozen, {"norm.running_mean", at::ones({2})}}), "");
 }
 
 TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {

@@ -127,7 +127,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_named_one_refused(ddptrain_bi
     (["RUN", "--prompt-tokens", ""], "such as 12,7,300, found ''"),
     (["RUN", "--temperature", "-1"], "--temperature"),
     (["RUN", "--temperature", "nan"], "--temperature: expected a number from 0 to 1000000, found nan"),
-    (["RUN", "--seed", "-1"], "--seed"),
     (["RUN", "--max-tokens", "0"], "--max-tokens"),
     (["RUN", "--prmpt", "a"], "unknown flag --prmpt. Did you mean '--prompt'? See ddptrain generate --help"),
     (["RUN", "model.n_embd=64"], "is not of the model of the config: "),

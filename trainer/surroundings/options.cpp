@@ -74,12 +74,12 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "write the weights of a checkpoint, or of a run directory's newest valid one, to a safetensors file, and train "
          "nothing")
       ->type_name("CHECKPOINT FILE")
-      ->expected(2);
+      ->expected(2, 3);
   std::vector<std::string> adapter;
   app.add_option("--export-adapter", adapter,
                  "write the low-rank updates of a run with model.lora to a folder, as the peft package does, and train nothing")
       ->type_name("CHECKPOINT FOLDER")
-      ->expected(2);
+      ->expected(2, 3);
   bool describe = false;
   app.add_flag("--describe", describe, "what this program is and which keys of its own it has, as JSON; ddprun asks so");
   bool schema = false;
@@ -107,10 +107,12 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
     if (!options.overrides.empty()) throw UsageError(usage + " takes no override, found " + options.overrides.front());
-    options.config = config;
+    const bool at_the_end = told.size() > 2;  // CLI11 takes the config there for the option's
+    if (at_the_end && !config.empty()) throw UsageError(usage + " takes one config, found " + config + " as well");
+    options.config = at_the_end ? told.back() : config;
     options.action = action;
-    options.export_from = told.front();
-    options.export_to = told.back();
+    options.export_from = told.at(0);
+    options.export_to = told.at(1);
     return options;
   };
   if (!exported.empty())

@@ -44,7 +44,8 @@ class Report : public RunObserver {
 
   // From now on the thread of that queue writes the file; when several texts wait, only the newest. `keep` gets each text
   // before. `later` calls its argument on this thread a moment later, if the agent is still there. The first text of a report
-  // that nobody looks for after a success (kUnlessAllGoesWell) waits for that, since a short job needs none.
+  // that nobody looks for after a success (kUnlessAllGoesWell) waits for that, since a short job needs none. So do those of a
+  // failure and of the next round, of which `keep` hears at once: new workers wait for no report.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 

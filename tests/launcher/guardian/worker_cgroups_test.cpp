@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A child that has a child, both asleep for ever.
+// A child that has a child, both asleep until they are killed; the grandchild dies with the child. The grandchild says that they
+// are ready: before it has asked to die with the child, the child's end would leave it behind.
 class Sleepers {
  public:
   Sleepers() {
@@ -27,12 +28,11 @@ class Sleepers {
     child_ = ::fork();
     if (child_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const pid_t grandchild = ::fork();
-      if (grandchild == 0) {
+      if (::fork() == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;) ::pause();
+        const pid_t own = ::getpid();
+        [[maybe_unused]] const ssize_t n = ::write(ready[1], &own, sizeof own);
       }
-      [[maybe_unused]] const ssize_t n = ::write(ready[1], &grandchild, sizeof grandchild);
       for (;;) ::pause();
     }
     if (::read(ready[0], &grandchild_, sizeof grandchild_) != sizeof grandchild_) grandchild_ = -1;

@@ -24,7 +24,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a GPU shows; the rest of the tests needs none.
-GPU_PART = [f"tests/whole_program/{name}.py" for name in ("test_gpu", "test_gpu_models", "test_gpu_equivalence", "test_gpu_scripts")]
+GPU_PART = [f"tests/whole_program/{name}.py" for name in ("test_gpu", "test_gpu_models", "test_gpu_figures", "test_gpu_equivalence", "test_gpu_scripts")]
 # What a CPU shows of a carried build: programs start, train, are killed and go on, in each precision.
 CPU_PART = ["tests/whole_program/test_precision.py", "tests/whole_program/test_devices.py", "tests/whole_program/test_gpu.py"]
 

@@ -1,0 +1,55 @@
+"""What a GPU's workers tell of themselves, and what came after the first runs on one: figures of its memory and of how much of it is used, steps that
+change nothing, and batch norm over workers that share it. `./dev gpu` runs this; without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs
+them without one, to see that the tests themselves are right."""
+
+import json
+
+import jobs
+import pytest
+import test_skipped_steps as skipping
+import test_synced_batch_norm as synced
+from test_gpu_models import MODELS, ON, pictures, settings, text, train  # noqa: F401
+from test_python_equivalence import write_dataset
+
+pytestmark = [] if ON == "cpu" else [pytest.mark.gpu]
+MIB = 1 << 20
+
+
+def test_memory_and_operations_of_the_gpu_are_told(ddprun_bin, pictures, text, tmp_path):  # noqa: F811
+    """The peak is that of its tensors, and not of the process, which on a GPU has 1 GB or more: it grows with the batch."""
+    peaks = {}
+    for micro_batch in (1, 16):
+        run = train(ddprun_bin, tmp_path / str(micro_batch), settings(MODELS["gpt"], pictures, text, micro_batch_size=micro_batch, precision="bf16"))
+        lines = jobs.metrics(run, "step")
+        used = [line["peak_memory_bytes"] for line in lines]
+        assert used == sorted(used) and used == [line["largest_peak_memory_bytes"] for line in lines]
+        peaks[micro_batch] = used[-1]
+        device = json.loads((run / "checkpoints/latest/manifest.json").read_text())["device"]
+        known = next((peak for name, peak in (("H200", 989e12), ("H100", 989e12)) if name in device and "NVL" not in device and "PCIe" not in device), None)
+        for line in lines:
+            assert line["flops_per_s"] > 0
+            assert ("mfu" in line) == ("mfu" in lines[0])
+            if known:
+                assert line["mfu"] == pytest.approx(line["flops_per_s"] / known, rel=1e-6) and line["mfu"] < 1
+    if ON == "cuda":
+        assert MIB < peaks[1] < 200 * MIB and peaks[16] > 2 * peaks[1], peaks
+
+
+def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, tmp_path):
+    for where in {ON, "cpu"}:
+        given = skipping.config(tmp_path, bad={40}, device=where)
+        skipping.train(ddprun_bin, tmp_path / where, given, workers=1)
+    on_device = skipping.skipped(tmp_path / ON)
+    assert on_device == skipping.skipped(tmp_path / "cpu") and on_device[-1] == 1
+    skipping.assert_unchanged(tmp_path / ON, on_device.index(1) + 1, "model", "optimizer", "average")
+
+
+def test_two_workers_that_share_the_gpu_train_as_one_with_synced_batch_norm(ddprun_bin, tmp_path):
+    write_dataset(tmp_path / "pictures", 53, 12)
+    losses = {}
+    for name, workers, model in (("alone", 1, synced.PLAIN), ("synced", 2, synced.SYNCED), ("apart", 2, synced.PLAIN)):
+        config = jobs.config(tmp_path / "pictures", **{**synced.SHORT, "model": model, "max_steps": 7, "deterministic": True})
+        losses[name] = jobs.losses(train(ddprun_bin, tmp_path / name, config, workers=workers, DDPTRAIN_SHARE_GPU="1"))
+    # Other kernels round otherwise, and batch norms make more of it from step to step.
+    assert synced.off(losses["synced"], losses["alone"]) < 5e-3
+    assert synced.off(losses["apart"], losses["alone"]) > 0.01

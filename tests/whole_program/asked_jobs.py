@@ -12,7 +12,6 @@ import sys
 import threading
 
 import jobs
-import jsonschema
 import pytest
 from jobs import clean_environment
 from node_agents import PATIENCE
@@ -56,6 +55,8 @@ class Job:
         return done.stdout if code == 0 else done.stderr
 
     def status(self, *which):
+        import jsonschema  # only here: the machine that ./dev gpu's bundle is carried to may have none, and reads this file as well
+
         status = json.loads(self.ask("status", *which, "--json"))
         jsonschema.validate(status, SCHEMA)
         assert status.keys() == SCHEMA["properties"].keys() - {"job"}

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -46,6 +47,19 @@ def test_another_torch_is_refused_with_both_versions(unpacked, tmp_path):
     built_with = json.loads((unpacked / "bundle.json").read_text())["torch"]
     assert done.stderr.startswith(f"check: this was built with torch {built_with} and runs with no other;") and "2.9.1+cpu" in done.stderr
     assert done.stderr.count("\n") == 1 and not (tmp_path / "figures").exists()
+
+
+def test_its_tests_need_nothing_that_such_a_machine_may_lack(unpacked, tmp_path):
+    """Only what pytest itself brings: torch, numpy and safetensors are looked for where they are used."""
+    for name in ("jsonschema", "prometheus_client", "tensorboard", "safetensors", "numpy", "torch"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('there is no {name} on that machine', name='{name}')\n")
+    named = set(re.findall(r"\btest_\w+\b", (unpacked / "tests/gpu/check.py").read_text(encoding="utf-8")))
+    files = [file for file in (unpacked / "tests/whole_program").glob("test_*.py") if file.stem in named]
+    assert len(files) > 5
+    done = jobs.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files], cwd=unpacked,
+                    PYTHONPATH=f"{tmp_path}:{unpacked / 'python'}", DDPRUN_BUILD_DIR=unpacked / "build")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_gpu_equivalence.py::" in done.stdout and "test_gpu_scripts.py::" in done.stdout
 
 
 @pytest.mark.long

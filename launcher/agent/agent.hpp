@@ -34,7 +34,7 @@ struct AgentAccess {
   ConsoleWriter& console;
   FileQueue& files;
   std::function<void(std::string_view text)> keep_report;
-  std::function<void(int signal)> act_as_at_signal;
+  std::function<void(int signal)> stop_as_at;    // whether it handles that signal (--signals-to-handle) or not
   std::function<void(const RunEvent&)> publish;  // to all observers; not within the call of one
   std::function<JobLink*()> job;                 // on many machines, once it is made; else nullptr
 };

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "launcher/machine/detect.hpp"
 #include "launcher/output/worker_output_files.hpp"
 
 namespace ddprun {
@@ -28,6 +29,13 @@ int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   return next;
 }
 
+// A spare takes one processor for some seconds. As many load as there are processors beside the workers' own, and one where
+// there are none: it loads in the idle class.
+int spares_at_once(const Plan& plan) {
+  if (plan.kind == Plan::Kind::kTrain || plan.standbys <= 1) return 1;
+  return std::clamp(count_cpus().usable() - plan.nproc_per_node, 1, plan.standbys);
+}
+
 }  // namespace
 
 AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSettings::Mode mode) {
@@ -38,7 +46,8 @@ AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSet
           .shutdown_timeout = plan.shutdown_timeout,
           .restarts = restart_limits(plan),
           .regroup_limit = plan.regroup_limit,
-          .standbys = plan.standbys};
+          .standbys = plan.standbys,
+          .spares_at_once = spares_at_once(plan)};
 }
 
 WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) {

@@ -153,17 +153,18 @@ void AgentShell::wait_for_signals() {
 }
 
 void AgentShell::on_signal(int signal) {
-  if (std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end()) {
-    told_to_stop_ = true;
-    feed(agent_event::SignalArrived{signal});
-    if (exit_code_) io_.stop();
-    if (swept_) round_may_be_over();
-    return;
-  }
+  if (std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end()) return stop_as_at(signal);
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
   if (!train()) workers_.signal_all(signal);
+}
+
+void AgentShell::stop_as_at(int signal) {
+  told_to_stop_ = true;
+  feed(agent_event::SignalArrived{signal});
+  if (exit_code_) io_.stop();
+  if (swept_) round_may_be_over();
 }
 
 void AgentShell::on_notice(const guardian::Notice& notice) {

@@ -69,7 +69,7 @@ class AgentShell {
             console_,
             files_,
             [this](std::string_view report) { guardian_.keep_report(report); },
-            [this](int signal) { failure_.guarded([this, signal] { on_signal(signal); }); },
+            [this](int signal) { failure_.guarded([this, signal] { stop_as_at(signal); }); },
             [this](const RunEvent& event) { publish(event); },
             [this] { return job_.get(); }};
   }
@@ -80,6 +80,7 @@ class AgentShell {
   void feed(const AgentEvent& event);
   void wait_for_signals();
   void on_signal(int signal);
+  void stop_as_at(int signal);
   void on_notice(const guardian::Notice& notice);
   void on_continued(const guardian::Notice& notice) {
     const std::optional<int> rank = workers_.rank_of(notice.worker);

@@ -152,8 +152,16 @@ void EventCommands::start(Kind& kind, const Variables& variables) {
   const pid_t pid = ::fork();
   if (pid < 0) return say_(kind.option + " could not be started: " + std::strerror(errno));
   if (pid == 0) become(arguments.data(), environment_pointers.data());
+  const int end = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (end < 0) {
+    const int error = errno;
+    kill_with_group(pid);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return say_(kind.option + " was started and killed, since its end cannot be awaited: " + std::strerror(error));
+  }
   kind.pid = pid;
-  kind.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  kind.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, end);
   watch(kind);
 }
 

@@ -35,10 +35,6 @@ constexpr std::chrono::seconds kFindAgainAfter{1};  // where no node answers: th
 
 const json kWhoHasLogs{{"ask", "logs"}};
 
-void complain_of_node(const std::string& host, const std::string& what) {
-  write_all(STDERR_FILENO, "ddprun logs: " + host + ": " + what + "\n");
-}
-
 bool is_true(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();
@@ -71,6 +67,7 @@ class LogsOfNodes {
     take_found(found, false);
     std::ranges::sort(order_, {}, [this](const std::string& name) { return nodes_.at(name).own.first; });
     if (found.silent() > 0) write_all(STDERR_FILENO, about_silence(found));
+    whole_ = found.silent() == 0 || (request_.rank && wanted() > 0);
     const bool starts = follows_ && job_.status.value("state", "") == "starting";
     if (!writes_files_) {
       throw UsageError("that job writes no log files: a script does with --tee 3, --redirects 3 or --run-dir");
@@ -85,13 +82,15 @@ class LogsOfNodes {
     return true;
   }
 
+  bool whole() const { return whole_; }
+
   void show_all() {
     for (const std::string& name : order_) {
       ShownNode& node = nodes_.at(name);
       if (!is_wanted(node)) continue;
       for (bool more = true; more;) {
         const NodesAnswers answer = ask_nodes(job_, question_to(name), kLinesWithin);
-        if (answer.answers.empty()) complain_of_node(node.host, "it has not answered");
+        if (answer.answers.empty()) complain_of(node, "it has not answered");
         more = !answer.answers.empty() && take_lines(node, answer.answers.front()) && is_true(answer.answers.front(), "more");
       }
     }
@@ -229,10 +228,15 @@ class LogsOfNodes {
     node.question.emplace(job_.socket, question_to_nodes(question_to(name)));
   }
 
+  void complain_of(const ShownNode& node, const std::string& what) {
+    write_all(STDERR_FILENO, "ddprun logs: " + node.host + ": " + what + "\n");
+    whole_ = false;
+  }
+
   // False: the node cannot show them.
   bool take_lines(ShownNode& node, const json& told) {
     if (told.contains("error")) {
-      complain_of_node(node.host, text_of(told, "error"));
+      complain_of(node, text_of(told, "error"));
       node.failed = true;
       return false;
     }
@@ -282,6 +286,7 @@ class LogsOfNodes {
   const JobRequest& request_;
   bool follows_;
   bool writes_files_ = false;
+  bool whole_ = true;
   std::int64_t round_ = -1;
   std::vector<std::string> order_;  // the names of the nodes
   std::map<std::string, ShownNode> nodes_;
@@ -291,11 +296,11 @@ class LogsOfNodes {
 
 }  // namespace
 
-bool show_logs_of_nodes(const RunningJob& job, const JobRequest& request) {
+LogsShown show_logs_of_nodes(const RunningJob& job, const JobRequest& request) {
   LogsOfNodes logs(job, request);
-  if (!logs.find_first()) return false;
+  if (!logs.find_first()) return LogsShown::kNone;
   request.has("-f") ? logs.follow() : logs.show_all();
-  return true;
+  return logs.whole() ? LogsShown::kAll : LogsShown::kPart;
 }
 
 }  // namespace ddprun

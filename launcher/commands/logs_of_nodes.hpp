@@ -6,8 +6,14 @@
 
 namespace ddprun {
 
-// Prints them; with -f until the job ends. False: no node answers, and nothing was printed. Throws UsageError when the job
+enum class LogsShown {
+  kNone,  // no node answers, and nothing was printed
+  kPart,  // what is missing was said on stderr
+  kAll,
+};
+
+// Prints them; with -f until the job ends. Throws UsageError when the job
 // writes no log files, has no such rank, or has too many nodes to follow.
-bool show_logs_of_nodes(const RunningJob& job, const JobRequest& request);
+LogsShown show_logs_of_nodes(const RunningJob& job, const JobRequest& request);
 
 }  // namespace ddprun

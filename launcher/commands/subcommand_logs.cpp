@@ -240,13 +240,15 @@ int show_logs(std::span<const std::string> args) {
           "\n  --rank N  of that worker only"
           "\n  --stderr  standard error only"
           "\n  --here    of a job on several machines, what is on this one only"
+          "\nExit code 1: a node could not show its part, and a line says which."
           "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it "
           "is the newest run.\n");
     return 0;
   }
   const Found found = find_logs(request.job);
   if (found.job && asks_all_nodes(*found.job, request)) {
-    if (show_logs_of_nodes(*found.job, request)) return 0;
+    if (const LogsShown shown = show_logs_of_nodes(*found.job, request); shown != LogsShown::kNone)
+      return shown == LogsShown::kAll ? 0 : 1;
     write_all(STDERR_FILENO, about_silence({}));
   }
   print_logs_of_this_machine(found, request);

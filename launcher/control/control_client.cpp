@@ -1,6 +1,7 @@
 // Implementation of control_client.hpp.
 #include "launcher/control/control_client.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -22,9 +23,9 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kAnswerWithin{2};
 constexpr std::size_t kLongestAnswer = 16 << 20;
 
-// A socket that is connected to the agent's; -1 and errno when it cannot be.
-Descriptor connected_to(const fs::path& socket, std::chrono::seconds within) {
-  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// A socket that is connected to the agent's; -1 and errno when it cannot be. With SOCK_NONBLOCK in `flags` nothing waits.
+Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int flags = 0) {
+  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string& name = socket.native();
@@ -66,31 +67,68 @@ std::optional<std::string> ask_through(int fd, const std::string& request) {
   return without_newline(text);
 }
 
-void add_jobs_of(const fs::path& folder, std::vector<RunningJob>& jobs) {
+// An agent that is asked for its status.
+struct Asked {
+  RunningJob job;
+  Descriptor socket;  // closed: nothing more comes
+  std::string text{};
+
+  pollfd awaited() const { return {socket.get(), POLLIN, 0}; }
+  void read() {
+    if (!add_piece(socket.get(), MSG_DONTWAIT, text) || text.ends_with('\n')) socket = Descriptor();
+  }
+};
+
+void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& file = entry->path();
     const std::optional<pid_t> agent = agent_of_socket(file);
     if (!agent) continue;
-    const Descriptor socket = connected_to(file, kAnswerWithin);
+    Descriptor socket = connected_to(file, kAnswerWithin, SOCK_NONBLOCK);
+    if (socket.get() < 0 && errno == EAGAIN) socket = connected_to(file, kAnswerWithin);  // many wait to be heard there
     const int refusal = socket.get() < 0 ? errno : 0;
     if (refusal == ECONNREFUSED) {
       ::unlink(file.c_str());
       continue;
     }
     if (refusal == ENOENT) continue;  // it has just ended
-    const std::optional<std::string> answer = ask_through(socket.get(), kAskStatus);
-    nlohmann::json status = answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json();
-    jobs.push_back({*agent, file, status.is_object() ? std::move(status) : nlohmann::json()});
+    if (socket.get() >= 0 && write_all(socket.get(), std::string(kAskStatus) + "\n") != 0) socket = Descriptor();
+    asked.push_back({.job = {*agent, file, {}}, .socket = std::move(socket)});
+  }
+}
+
+// All at the same time, so that those that are stopped take the time of one.
+void await_answers(std::vector<Asked>& asked) {
+  using std::chrono::steady_clock;
+  const auto until = steady_clock::now() + kAnswerWithin;
+  for (;;) {
+    std::vector<pollfd> ready;
+    for (const Asked& one : asked) ready.push_back(one.awaited());
+    if (std::ranges::all_of(ready, [](const pollfd& one) { return one.fd < 0; })) return;
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now()).count();
+    if (rest <= 0) return;
+    ::poll(ready.data(), ready.size(), static_cast<int>(rest));
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      if (ready[i].revents != 0) asked[i].read();
+    }
   }
 }
 
 }  // namespace
 
 std::vector<RunningJob> running_jobs() {
-  std::vector<RunningJob> jobs;
+  std::vector<Asked> asked;
   for (const fs::path& folder : control_folders()) {
-    if (is_own_control_folder(folder)) add_jobs_of(folder, jobs);  // else nobody has one, or somebody else has put it there
+    if (is_own_control_folder(folder)) ask_all_in(folder, asked);  // else nobody has one, or somebody else has put it there
+  }
+  await_answers(asked);
+  std::vector<RunningJob> jobs;
+  for (Asked& one : asked) {
+    const std::optional<std::string> answer = without_newline(one.text);
+    nlohmann::json status = answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json();
+    if (status.is_object()) one.job.status = std::move(status);
+    jobs.push_back(std::move(one.job));
   }
   std::sort(jobs.begin(), jobs.end(), [](const RunningJob& a, const RunningJob& b) { return a.agent < b.agent; });
   return jobs;

@@ -57,13 +57,6 @@ Json or_null(const std::optional<T>& value) {
 
 }  // namespace
 
-std::vector<int> signals_that_stop(const std::vector<int>& handled, bool now) {
-  const auto has = [&](int signal) { return std::ranges::find(handled, signal) != handled.end(); };
-  if (now && has(SIGINT)) return {SIGINT, SIGINT};
-  if (has(SIGTERM)) return {SIGTERM};
-  return handled.empty() ? std::vector<int>() : std::vector<int>{handled.front()};
-}
-
 void JobStatus::on(const RunEvent& event) {
   std::visit(
       Overloaded{[this](const RunStarted& started) { see(started); }, [this](const RoundStarted& started) { see(started); },

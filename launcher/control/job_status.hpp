@@ -21,10 +21,6 @@ namespace ddprun {
 
 inline constexpr int kStatusVersion = 2;
 
-// The signals as at which `ddprun stop` lets the agent act: SIGTERM, else the first that it handles; `now`: a second Ctrl-C,
-// at which it kills the workers. Empty when the job handles none (--signals-to-handle): then it cannot be stopped in order.
-std::vector<int> signals_that_stop(const std::vector<int>& handled, bool now);
-
 struct JobFacts {
   pid_t agent = 0;
   std::filesystem::path logs;    // below it are the workers' log files, if any is written; empty: none

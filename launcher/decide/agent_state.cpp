@@ -49,7 +49,7 @@ constexpr milliseconds kGraceForHeld{5000};  // held workers have nothing to do 
 AgentState::AgentState(AgentSettings settings)
     : settings_(settings),
       standbys_(settings.regroup_limit.count() > 0 || keeps_spares() ? settings.standbys : 0, settings.world_size,
-                keeps_spares() ? Standbys::Load::kOneByOne : Standbys::Load::kTogether) {
+                keeps_spares() ? settings.spares_at_once : Standbys::kAll) {
   round_ = settings_.first_round - 1;
   job_world_size_ = settings_.world_size;
 }

@@ -54,6 +54,7 @@ struct AgentSettings {
   // Workers that wait to replace a lost one, if regroup_limit allows that; of a script, interpreters that wait to become
   // workers of the next round.
   int standbys = 0;
+  int spares_at_once = 1;  // of those interpreters, how many load at the same time
 };
 
 struct Instant {

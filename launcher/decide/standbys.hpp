@@ -1,7 +1,8 @@
 // The books of the standby workers of ddprun --standby: processes that have loaded everything and wait, so that a lost worker
 // is replaced without a start. Which ones there are, which numbers they go by, who takes over next, and how long nobody is
 // started after one that ended by itself. Pure; AgentState (agent_state.cpp) asks it. The spare interpreters of scripts are
-// kept in the same books: they load one after the other, are taken when they are ready only, and outlive the rounds.
+// kept in the same books: only so many load at once as disturb nobody, they are taken when they are ready only, and outlive the
+// rounds.
 //
 //     started -> ready -> taken: it is a rank's worker, and its number is in use until that one ends
 //             -> gone: it ended while it waited, and the next one is started after a pause
@@ -9,6 +10,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,10 +27,10 @@ class Standbys {
   static constexpr std::chrono::milliseconds kFirstPause{1000};
   static constexpr std::chrono::milliseconds kLongestPause{60000};
 
-  enum class Load { kTogether, kOneByOne };
+  static constexpr int kAll = std::numeric_limits<int>::max();
 
-  // Numbers begin with `first`; lower numbers are those of ranks.
-  Standbys(int wanted, int first, Load load = Load::kTogether) : wanted_(wanted), first_(first), load_(load) {}
+  // Numbers begin with `first`; lower numbers are those of ranks. At most `at_once` load at the same time.
+  Standbys(int wanted, int first, int at_once = kAll) : wanted_(wanted), first_(first), at_once_(at_once) {}
 
   bool wanted() const { return wanted_ > 0; }
   bool any() const { return !waiting_.empty(); }
@@ -35,7 +38,7 @@ class Standbys {
   // The numbers of the standbys that must be started, since they are missing. None while a pause lasts.
   std::vector<int> start_missing(Clock::time_point now) {
     std::vector<int> started;
-    while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_ && !(load_ == Load::kOneByOne && any_loads())) {
+    while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_ && loading() < at_once_) {
       const int number = free_number();
       waiting_[number] = {.started = ++starts_};
       started.push_back(number);
@@ -106,8 +109,8 @@ class Standbys {
     std::optional<Clock::time_point> ready_since{};
   };
 
-  bool any_loads() const {
-    return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return !one.second.ready_since; });
+  std::ptrdiff_t loading() const {
+    return std::count_if(waiting_.begin(), waiting_.end(), [](const auto& one) { return !one.second.ready_since; });
   }
 
   int free_number() const {
@@ -118,7 +121,7 @@ class Standbys {
 
   int wanted_;
   int first_;
-  Load load_;
+  int at_once_;
   int starts_ = 0;
   int failures_ = 0;  // in a row
   Clock::time_point not_before_ = Clock::time_point::min();

@@ -62,7 +62,7 @@ bool writes_log_files(const Plan& plan) {
 AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, StragglerLook& stragglers)
     : plan_(plan),
       job_(agent.job),
-      act_as_at_signal_(agent.act_as_at_signal),
+      stop_as_at_(agent.stop_as_at),
       stragglers_(stragglers),
       status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report, .host = name_of_host()}),
       gpus_(agent.io),
@@ -165,7 +165,8 @@ void AnsweringStatus::ask_gpus(GpuLook::Then then) {
 }
 
 void AnsweringStatus::stop(bool now) const {
-  for (const int signal : signals_that_stop(plan_.signals_to_handle, now)) act_as_at_signal_(signal);
+  if (!now) return stop_as_at_(SIGTERM);
+  for (int times = 0; times < 2; ++times) stop_as_at_(SIGINT);  // the second Ctrl-C kills the workers
 }
 
 }  // namespace ddprun

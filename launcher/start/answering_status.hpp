@@ -36,7 +36,7 @@ class AnsweringStatus : public RunObserver {
 
   const Plan& plan_;
   std::function<JobLink*()> job_;
-  std::function<void(int signal)> act_as_at_signal_;
+  std::function<void(int signal)> stop_as_at_;
   StragglerLook& stragglers_;
   JobStatus status_;
   int nodes_ = 1;  // of the round

@@ -103,13 +103,13 @@ def waiting(start, tmp_path):
 
 
 class FakeAgent(threading.Thread):
-    """Answers at an agent's socket with what it is given: the texts of a node that is newer, broken or hostile. For a function it calls that, and answers
-    nothing."""
+    """Answers at an agent's socket with what it is given: the texts of a node that is newer, broken or hostile. It calls a function, and answers with what
+    that returns, if anything."""
 
     def __init__(self, runtime, answers, pid=os.getpid()):
         super().__init__(daemon=True)
         self.answers = answers
-        (runtime / "ddprun").mkdir(mode=0o700, parents=True)
+        (runtime / "ddprun").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(runtime / "ddprun" / f"{pid}.sock"))
         self.listener.listen()
@@ -120,9 +120,10 @@ class FakeAgent(threading.Thread):
                 client, _ = self.listener.accept()
                 with client:
                     word = client.makefile().readline().split()[0]
-                    if callable(answer := self.answers.get(word)):
-                        answer()
-                    elif answer is not None:
+                    answer = self.answers.get(word)
+                    if callable(answer):
+                        answer = answer()
+                    if answer is not None:
                         client.sendall(json.dumps(answer).encode() + b"\n")
 
     def end(self):

@@ -112,6 +112,11 @@ def test_a_checkpoint_elsewhere_is_exported_with_the_config_that_is_named(ddptra
         assert done.returncode == 0 and all((found[name] == expected[name]).all() for name in expected), done.stderr
     measured = [jobs.run([ddptrain_bin, "eval", *place]) for place in ([tuned], [copies, "--config", tuned.parent / "train.json"])]
     assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
+    link = tmp_path / "link.safetensors"  # a place of the user's: renamed over, it would be gone
+    (tmp_path / "behind.safetensors").touch()
+    link.symlink_to(tmp_path / "behind.safetensors")
+    assert jobs.run([ddptrain_bin, "--export-weights", tuned, link]).returncode == 0
+    assert link.is_symlink() and (tmp_path / "behind.safetensors").stat().st_size > 0
     within = jobs.run([ddptrain_bin, "--export-weights", tuned, newest / "model.safetensors"])
     assert within.returncode == 2 and "is in the checkpoint that is read, which would be damaged" in within.stderr, within.stderr
 

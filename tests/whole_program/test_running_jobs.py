@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 
 import jobs
 import pytest
@@ -162,6 +163,36 @@ def test_an_agent_that_is_stopped_is_said(waiting):
     assert job.end() == 0
 
 
+def test_all_jobs_are_asked_at_the_same_time(ddprun_bin, tmp_path):
+    """Each answers when both are asked; who asked one after the other would hear nothing from the first."""
+    both = threading.Barrier(2)
+
+    def status(title):
+        both.wait(PATIENCE)
+        return {"pid": os.getpid(), "title": title}
+
+    agents = [FakeAgent(tmp_path, {"status": lambda title=title: status(title)}, pid) for title, pid in (("first", os.getpid()), ("second", os.getppid()))]
+    for agent in agents:
+        agent.start()
+    done = jobs.run([ddprun_bin, "ps"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+    both.abort()
+    for agent in agents:
+        agent.end()
+    assert "first" in done.stdout and "second" in done.stdout and "no answer" not in done.stdout, done.stdout
+
+
+def test_a_job_that_handles_no_signal_is_stopped(waiting, start, tmp_path):
+    job = waiting("--signals-to-handle=")
+    assert job.ask("stop").startswith("waits.py has ended: exit code 143: ")
+    assert job.end() == 143
+    (tmp_path / "deaf.sh").write_text("trap '' TERM INT\necho waits\nread line\n")
+    job = start("--signals-to-handle", "SIGTERM", "--no-python", "sh", "deaf.sh")
+    job.until("waits")
+    job.until_it_listens()
+    assert job.ask("stop", "--now").startswith("sh has ended")
+    assert job.end() != 0
+
+
 def test_without_a_place_for_sockets_the_job_runs(ddprun_bin, tmp_path):
     for place in (tmp_path / "missing", tmp_path / ("long" * 40)):
         done = subprocess.run([ddprun_bin, "--no-python", "echo", "done"], capture_output=True, text=True, timeout=PATIENCE, check=True,
@@ -270,8 +301,13 @@ def test_wrong_words(ddprun_bin, words, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+LOGS_OF_ONE = {"of": 2, "answers": [{"host": "a", "files": True, "first_rank": 0, "ranks": 1, "error": "it keeps no files any more"}]}
+
+
 @pytest.mark.parametrize("words, nodes, code, said", [
     (["stop"], None, 2, "does not answer; kill -TERM"),
+    (["logs"], LOGS_OF_ONE, 1, "ddprun logs: a: it keeps no files any more\n"),
+    (["logs", "--rank", "0"], LOGS_OF_ONE, 1, "1 of 2 nodes have not answered in time"),
     (["stacks"], {"of": "2", "answers": [{"host": 7, "stacks": [{"rank": "x", "frames": [1, "f (\x1b[2J)"]}, 5]}, 3]}, 0, "f ("),
     (["stacks"], {"of": 0, "answers": []}, 2, "the other nodes cannot be asked"),
     (["stacks"], {"of": 1, "answers": [{"host": "a", "stacks": []}]}, 2, "no worker of that job runs at the moment"),

@@ -55,7 +55,7 @@ ModelConfig config_of(const std::string& option, const fs::path& checkpoint, con
 
 void write(const std::string& option, const fs::path& to, const std::string& bytes) {
   try {
-    write_file_atomically(to, bytes);
+    write_named_file(to, bytes);
   } catch (const std::system_error& error) {
     throw UsageError(option + ": " + std::string(error.what()));
   }

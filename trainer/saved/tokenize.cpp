@@ -23,7 +23,7 @@ std::string tokenize(const TokenizeOptions& options) {
   const std::vector<std::uint32_t> tokens = vocabulary->encode(text.bytes());
   const std::string bytes = encode_token_file(tokens, vocabulary->size());
   try {
-    write_file_atomically(options.to, bytes);
+    write_named_file(options.to, bytes);
   } catch (const std::system_error& error) {
     throw UsageError(std::string("ddptrain tokenize: ") + error.what());
   }

@@ -3,6 +3,8 @@
 #include "launcher/beside/event_commands.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -42,6 +44,26 @@ TEST(EventCommands, AtTheEndNeitherKindKeepsWhatWaitsBehindTheOther) {
   commands.finish();
   EXPECT_TRUE(std::filesystem::remove(done));
   EXPECT_TRUE(said.empty());
+}
+
+// A process that has no descriptor left starts one, and cannot hear of its end.
+TEST(EventCommands, OneWhoseEndCannotBeAwaitedIsKilled) {
+  boost::asio::io_context io{1};
+  std::vector<std::string> said;
+  EventCommands commands(io, {.on_failure = "sleep 1000"}, [&said](const std::string& text) { said.push_back(text); });
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = ::dup(STDIN_FILENO);
+  ASSERT_GE(lowest, 0);
+  ::close(lowest);
+  const rlimit none_left{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  commands.on(RoundFailed{});
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0], "--on-failure was started and killed, since its end cannot be awaited: Too many open files");
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left";
+  commands.finish();
 }
 
 }  // namespace

@@ -127,13 +127,6 @@ TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
   EXPECT_EQ(now()["state"], "running");
 }
 
-TEST(SignalsThatStop, AreAmongTheHandled) {
-  EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, false), std::vector{SIGTERM});
-  EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, true), (std::vector{SIGINT, SIGINT}));
-  EXPECT_EQ(signals_that_stop({SIGUSR1}, true), std::vector{SIGUSR1});
-  EXPECT_TRUE(signals_that_stop({}, true).empty());
-}
-
 // The value of XDG_RUNTIME_DIR that is given; null: not set.
 std::vector<std::filesystem::path> folders_with(const char* runtime) {
   const char* const before = std::getenv("XDG_RUNTIME_DIR");

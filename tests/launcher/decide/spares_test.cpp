@@ -131,8 +131,19 @@ TEST_F(Spares, NobodyWhoDidNotAskGetsThem) {
   EXPECT_EQ(next_round(), Said{"round"});
 }
 
+TEST_F(Spares, AsManyLoadAtOnceAsAreAllowed) {
+  world_ = 4;
+  state_.emplace(AgentSettings{.world_size = 4, .restarts = {.max_restarts = 9}, .standbys = 4, .spares_at_once = 3});
+  on(Begin{});
+  EXPECT_EQ(on(ScriptSpeaks{}), (Said{"spare 4", "spare 5", "spare 6"}));
+  EXPECT_EQ(on(StandbyReady{5}), Said{"spare 7"});
+  EXPECT_TRUE(on(StandbyReady{4}).empty());
+  EXPECT_EQ(next_round(), Said{"round 4 5"});  // 6 and 7 load
+  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 8"});
+}
+
 TEST(SpareBooks, OneThatLoadsIsNotTaken) {
-  Standbys spares(2, 4, Standbys::Load::kOneByOne);
+  Standbys spares(2, 4, 1);
   EXPECT_EQ(spares.start_missing(after(0)), std::vector<int>{4});
   EXPECT_TRUE(spares.start_missing(after(1)).empty());
   EXPECT_EQ(spares.take_ready(), std::nullopt);

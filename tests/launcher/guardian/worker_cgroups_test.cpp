@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A child that has a child, both asleep until they are killed; the grandchild dies with the child. The grandchild says that they
-// are ready: before it has asked to die with the child, the child's end would leave it behind.
+// A child that has a child, both asleep until they are killed; the grandchild dies with the child. The grandchild says that
+// they are ready: before it has asked to die with the child, the child's end would leave it behind.
 class Sleepers {
  public:
   Sleepers() {

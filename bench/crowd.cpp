@@ -32,6 +32,7 @@ constexpr const char* kToken = "a token for a crowd on one machine";
 constexpr const char* kRun = "crowd";
 constexpr int kHandshakesAtOnce = 256;
 constexpr std::chrono::seconds kPatience{120};
+constexpr std::chrono::seconds kCalm{2};  // two regular pings of each
 
 double ms_since(Time begin) {
   return std::chrono::duration<double, std::milli>(Time(time_since_boot()) - begin).count();
@@ -106,13 +107,15 @@ class Crowd {
   double joined_ms_ = 0;
   Time began_{};
   boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer failure_;
 };
 
 Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
     : transport_(io_, {.token = kToken, .run_id = kRun, .protocol_version = kProtocolVersion, .instance = new_instance_id()}),
       port_(port),
       coordinator_(coordinator),
-      deadline_(io_) {
+      deadline_(io_),
+      failure_(io_) {
   deadline_.expires_after(kPatience);
   deadline_.async_wait([this](const boost::system::error_code&) {
     std::fprintf(stderr, "crowd: %zu of %zu agents started within %lld s\n", started_, agents_.size(),
@@ -216,8 +219,10 @@ void Crowd::started() {
   const double took = ms_since(began_);
   if (rounds_++ == 0) {
     joined_ms_ = took;
-    // Somebody's worker fails, and everybody starts anew.
-    boost::asio::post(io_, [this] {
+    // Somebody's worker fails, and everybody starts anew. Not at once: thousands of answers of the first round may be on their
+    // way, more or fewer by how it was begun, and would be counted as the second's.
+    failure_.expires_after(kCalm);
+    failure_.async_wait([this](const boost::system::error_code&) {
       began_ = now().steady;
       feed(*agents_.back(), member_event::WorkersFailed{});
       feed(*agents_.back(), member_event::WorkersEnded{});

@@ -39,10 +39,10 @@ Node::Node(NodeSettings settings, Memory memory, Now now)
       sessions_(settings_.member.rules, settings_.coordinator.lease),
       promised_(member_.state().promised_term) {}
 
-std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
+std::vector<NodeAction> Node::on(NodeEvent event, Now now) {
   now_ = now;
   if (finished_) return {};
-  std::visit([this](const auto& concrete) { handle(concrete); }, event);
+  std::visit([this](auto& concrete) { handle(std::move(concrete)); }, event);
   run_inside();
   consider_candidacy();
   run_inside();
@@ -124,14 +124,14 @@ void Node::handle(const node_event::LinkClosed& event) {
   if (!event.may_return || !sessions_.lost(link, now_.steady)) lose(link);
 }
 
-void Node::handle(const node_event::FromDialler& event) {
+void Node::handle(node_event::FromDialler&& event) {
   if (const auto* back = std::get_if<Resume>(&event.message)) return resume(event.link, *back);
   const LinkId link = sessions_.link_behind(event.link);
   const MemberSessions::Heard heard = sessions_.hear(link, event.message);
   if (!heard.is_for_coordinator) return;
   if (heard.confirmation) act(node_action::ToDialler{event.link, *heard.confirmation});
   if (coordinator_) {
-    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, event.message}});
+    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, std::move(event.message)}});
   } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
     greet(link, *hello);
   } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
@@ -139,7 +139,7 @@ void Node::handle(const node_event::FromDialler& event) {
   }
 }
 
-void Node::handle(const node_event::FromListener& event) {
+void Node::handle(node_event::FromListener&& event) {
   if ((event.link & kAnnounce) != 0) return hear_announced(event.link, event.message);
   LinkId link = event.link;
   if (leader_session_.carried_by(link)) {
@@ -150,7 +150,7 @@ void Node::handle(const node_event::FromListener& event) {
   } else if (member_.looking() && std::holds_alternative<Welcome>(event.message)) {
     leader_session_.begin(link);
   }
-  inside_.emplace_back(ToMember{member_event::Heard{link, event.message}});
+  inside_.emplace_back(ToMember{member_event::Heard{link, std::move(event.message)}});
 }
 
 void Node::handle(const node_event::StoreAnswered& event) {

@@ -123,7 +123,7 @@ class Node {
   Node(NodeSettings settings, Memory memory, Now now);
 
   // Handles one event. Carry out the actions in order. After Finish, events have no effect.
-  std::vector<NodeAction> on(const NodeEvent& event, Now now);
+  std::vector<NodeAction> on(NodeEvent event, Now now);
   std::optional<Time> next_deadline() const;
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
@@ -147,8 +147,8 @@ class Node {
   void handle(const node_event::Begin&);
   void handle(const node_event::LinkOpened& event);
   void handle(const node_event::LinkClosed& event);
-  void handle(const node_event::FromDialler& event);
-  void handle(const node_event::FromListener& event);
+  void handle(node_event::FromDialler&& event);
+  void handle(node_event::FromListener&& event);
   void handle(const node_event::StoreAnswered& event);
   void handle(const node_event::Tick&);
   void handle(const node_event::Farewell& event);

@@ -223,9 +223,9 @@ void NodeShell::feed(NodeEvent event) {
 void NodeShell::feed_pending() {
   feeding_ = true;
   while (!pending_.empty() && !failed_) {
-    const NodeEvent next = std::move(pending_.front());
+    NodeEvent next = std::move(pending_.front());
     pending_.pop_front();
-    std::vector<NodeAction> actions = node_->on(next, now());
+    std::vector<NodeAction> actions = node_->on(std::move(next), now());
     carry_out(record_file_ ? gate_.pass(std::move(actions)) : std::move(actions));
     if (gate_.take_unstarted()) pending_.emplace_back(node_event::Local{member_event::WorkersEnded{}});
   }

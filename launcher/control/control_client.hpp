@@ -22,7 +22,8 @@ struct RunningJob {
       status;  // launcher/control/job_status.hpp; null when the agent does not answer, for example while it is stopped
 };
 
-// In the order of their pids. Waits 2 s at most, however many do not answer. Removes the sockets of agents that were killed.
+// In the order of their pids. Waits 2 s for all that do not answer, and 2 s more for each at which dozens wait already. Removes
+// the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
 
 // Sends the request and returns the answer, without its '\n'; nothing when none comes within that time.

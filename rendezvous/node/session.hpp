@@ -125,7 +125,7 @@ class SessionEnd {
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  static constexpr std::size_t kOfARound = 4;  // messages, between two of the other side's confirmations
+  static constexpr std::size_t kOfARound = 2;  // messages, mostly, between two of the other side's confirmations
   static constexpr std::size_t kMostKept = 128u << 20;
   static constexpr std::size_t kConfirmedAfter = 1u << 20;
 

@@ -3,8 +3,10 @@
 #include "rendezvous/wire/codec.hpp"
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <concepts>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -14,7 +16,10 @@
 namespace ddprun::rendezvous {
 namespace {
 
+static_assert(std::endian::native == std::endian::little, "numbers go as they lie in memory");
+
 constexpr std::size_t kLengthBytes = 4;             // the length before a text, a byte string or a list
+constexpr std::size_t kFrameOfARelease = 512;       // bytes; nearly every frame of a round is shorter
 constexpr std::uint8_t kFirstOfCoordinator = 0x80;  // types of the two directions differ, so that a reflected frame is refused
 
 template <class T>
@@ -46,7 +51,10 @@ constexpr std::size_t list_limit() {
 
 class Writer {
  public:
-  explicit Writer(std::uint8_t type) { out_.push_back(static_cast<char>(type)); }
+  explicit Writer(std::uint8_t type) {
+    out_.reserve(kFrameOfARelease);
+    out_.push_back(static_cast<char>(type));
+  }
 
   template <class T>
   void operator()(const char* field, const T& value) {
@@ -92,7 +100,9 @@ class Writer {
  private:
   template <std::unsigned_integral T>
   void number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) out_.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
+    std::array<char, sizeof(T)> bytes;
+    std::memcpy(bytes.data(), &value, sizeof(T));
+    out_.append(bytes.data(), bytes.size());
   }
   void raw(std::string_view value) {
     number(static_cast<std::uint32_t>(value.size()));
@@ -149,22 +159,20 @@ class Reader {
 
  private:
   std::string_view take(const char* field, std::size_t size) {
-    if (size > rest_.size()) {
-      throw ProtocolError(about(field) + " should have " + std::to_string(size) + " bytes, the frame has " +
-                          std::to_string(rest_.size()) + " left");
-    }
+    if (size > rest_.size()) refuse_short_frame(field, size);
     const std::string_view taken = rest_.substr(0, size);
     rest_.remove_prefix(size);
     return taken;
   }
+  [[noreturn]] void refuse_short_frame(const char* field, std::size_t size) const {
+    throw ProtocolError(about(field) + " should have " + std::to_string(size) + " bytes, the frame has " +
+                        std::to_string(rest_.size()) + " left");
+  }
   template <std::unsigned_integral T>
   T number(const char* field) {
-    const std::string_view taken = take(field, sizeof(T));
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(taken[i])) << (8 * i);
-    }
-    return static_cast<T>(value);
+    T value = 0;
+    std::memcpy(&value, take(field, sizeof(T)).data(), sizeof(T));
+    return value;
   }
   template <std::unsigned_integral T>
   T limited(const char* field, T largest) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -29,12 +30,13 @@ void SpareControl::begin() {
   wait();
 }
 
-bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors) {
+bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors, Look look, int board) {
   if (!ours_.is_open()) return false;
   const Descriptor packed(memfd_of(pack(request)));
-  const std::array<int, 4> fds{packed.get(), descriptors.standard_output, descriptors.standard_error, descriptors.channel};
-  char text[] = "run";
-  iovec part{text, sizeof text - 1};
+  const std::array<int, 5> fds{packed.get(), descriptors.standard_output, descriptors.standard_error, descriptors.channel,
+                               board};
+  std::string text = look == Look::kForAll ? "look" : "wait";
+  iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fds)> control{};
   msghdr message{};
   message.msg_iov = &part;
@@ -54,6 +56,12 @@ bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors
   return true;
 }
 
+void SpareControl::tell_seen() {
+  static constexpr std::string_view kSeen = "seen";
+  // When it fails, the spare is gone, or it waits in vain and looks itself.
+  if (ours_.is_open()) ::send(ours_.native_handle(), kSeen.data(), kSeen.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void SpareControl::close() {
   boost::system::error_code ignored;
   ours_.close(ignored);
@@ -61,7 +69,9 @@ void SpareControl::close() {
 
 void SpareControl::wait() {
   ours_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error && self->read_one() != Read::kEnd && self->ours_.is_open()) self->wait();
+    if (error) return;
+    if (self->read_one() == Read::kEnd) return self->close();
+    if (self->ours_.is_open()) self->wait();
   });
 }
 

@@ -25,9 +25,15 @@ class SpareControl : public std::enable_shared_from_this<SpareControl> {
   // The spare's end, for its start; closed here by begin().
   int spares_end() const { return spares_end_.get(); }
   void begin();
-  // Gives the script to the spare. False: the spare is gone. Throws std::system_error when the system has no memory or
-  // descriptors for it.
-  bool hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors);
+  // Of spares that are handed a script together one looks for all whether a file has changed; the others wait for tell_seen().
+  enum class Look { kForAll, kWaits };
+  // Gives the script to the spare. `board`: a file of all that are handed one together, where the one that looks writes what it
+  // has seen. False: the spare is gone. Throws std::system_error when the system has no memory or descriptors for it.
+  bool hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors, Look look, int board);
+  // The board is written. A spare that is not told looks itself, a second later.
+  void tell_seen();
+  // False: closed, or the spare has ended.
+  bool is_open() const { return ours_.is_open(); }
   // Passes on all words that have arrived.
   void drain();
   void close();

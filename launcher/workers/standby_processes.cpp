@@ -69,7 +69,10 @@ void StandbyProcesses::hear(int number, const spares::Word& word) {
   if (const auto found = handed_.find(number); found != handed_.end()) {
     found->second.heard = true;
     found->second.patience.cancel();
-    if (std::holds_alternative<spares::Runs>(word)) found->second.control->close();
+    if (std::holds_alternative<spares::Runs>(word)) {
+      found->second.control->close();
+      if (number == looks_) say_seen();
+    }
   }
   if (std::holds_alternative<spares::HasHeard>(word)) return;
   if (const auto* runs = std::get_if<spares::Runs>(&word)) {
@@ -85,19 +88,32 @@ void StandbyProcesses::hear(int number, const spares::Word& word) {
   }
 }
 
+void StandbyProcesses::say_seen() {
+  for (const auto& [number, handed] : handed_) handed.control->tell_seen();
+  board_ = Descriptor();
+}
+
+bool StandbyProcesses::somebody_looks() const {
+  const auto found = handed_.find(looks_);
+  return found != handed_.end() && found->second.control->is_open();
+}
+
 // The guardian hears first that the process belongs to the round: a sweep that follows must not pass it by.
 pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const SpawnRequest& request,
                                   const SpawnDescriptors& descriptors) {
   if (!has(number)) return 0;
   const auto control = waiting(number).control;
   guardian.employ(number);
-  if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors)) {
+  const auto look = somebody_looks() ? SpareControl::Look::kWaits : SpareControl::Look::kForAll;
+  if (look == SpareControl::Look::kForAll) board_ = Descriptor(memfd_of(""));
+  if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors, look, board_.get())) {
     guardian.signal(number, SIGKILL);
     waiting_.erase(number);
     return 0;
   }
   handed_.erase(number);  // an earlier one, which ended before it could say how it runs
   handed_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
+  if (look == SpareControl::Look::kForAll) looks_ = number;
   await_hearing(number);
   return take(number).pid;
 }

@@ -19,6 +19,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/descriptor.hpp"
 #include "common/system/file_queue.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
@@ -123,6 +124,8 @@ class StandbyProcesses {
   Waiting& waiting(int number);
   void hear(int number, const spares::Word& word);
   void await_hearing(int number);
+  bool somebody_looks() const;
+  void say_seen();
   void read_output(int number, Ends& standard_output, Ends& standard_error);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);
@@ -137,6 +140,8 @@ class StandbyProcesses {
   OnDeaf on_deaf_;
   std::map<int, Waiting> waiting_;
   std::map<int, Handed> handed_;
+  int looks_ = -1;    // of those in handed_, the one that looks at the files for all that were handed over since
+  Descriptor board_;  // theirs
 };
 
 }  // namespace ddprun

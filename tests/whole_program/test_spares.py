@@ -1,13 +1,16 @@
 """Spare interpreters of a script (--standby N --preload MODULES): a script that starts in one sees what a fresh one sees, they start plainly when
 anything has changed, and none of them outlives its job."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -206,6 +209,82 @@ def test_what_has_changed_since_starts_plainly_and_says_why(ddprun_bin, tmp_path
         assert job.restart() == 0, job.errors.read_text()
         assert f"starts without its spare interpreter: {tmp_path}/random.py is found before" in job.errors.read_text()
         assert str(tmp_path / "random.py") in job.console.read_text()
+
+
+@pytest.fixture
+def environment_of_its_own(tmp_path):
+    """A virtual environment with one installed module. Returns its Python and the module's file."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
+    (packages,) = (tmp_path / "environment" / "lib").glob("python*/site-packages")
+    (packages / "installed.py").write_text("")
+    return str(tmp_path / "environment" / "bin" / "python"), packages / "installed.py"
+
+
+def test_a_library_that_has_changed_is_seen_by_all_spares_although_one_looks_for_them(ddprun_bin, tmp_path, environment_of_its_own):
+    python, module = environment_of_its_own
+    with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
+        job.await_spares(3)
+        module.write_text("new = True\n")
+        assert job.restart() == 0, job.errors.read_text()
+        for rank in range(3):
+            assert f"rank {rank} starts without its spare interpreter: {module} has changed" in job.errors.read_text()
+        assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
+
+
+def test_where_nothing_has_changed_one_spare_looks_and_all_run(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3) as job:
+        job.await_spares(3)
+        assert job.restart() == 0, job.errors.read_text()
+        assert "starts without its spare" not in job.errors.read_text()
+        assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
+    assert [seen(tmp_path, rank)["environ"]["RANK"] for rank in range(3)] == ["0", "1", "2"]
+
+
+def test_when_the_spare_that_looks_for_all_is_stopped_the_others_look_themselves(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3) as job:
+        first = min(job.await_spares(3))  # it was started first, and is rank 0's
+        os.kill(first, signal.SIGSTOP)
+        job.go.write_text("")
+        job.wait_for(lambda: (tmp_path / "seen.1").exists() and (tmp_path / "seen.2").exists())
+        assert not (tmp_path / "seen.0").exists()  # those two did not wait for it
+        assert job.process.wait(PATIENCE_S) == 0, job.errors.read_text()
+        assert f"rank 0 starts without its spare interpreter: that one, pid {first}, has not answered" in job.errors.read_text()
+        assert "rank 1 starts without" not in job.errors.read_text() and "rank 2 starts without" not in job.errors.read_text()
+
+
+@pytest.fixture
+def spare_code(monkeypatch):
+    """The functions of a spare, with a socket for its control, whose other end is returned as well."""
+    file = pathlib.Path(__file__).resolve().parents[2] / "python" / "ddprun" / "_spare" / "sitecustomize.py"
+    spec = importlib.util.spec_from_file_location("code_of_a_spare", file)
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    agent, spare = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    monkeypatch.setattr(code, "CONTROL", spare.fileno())
+    with agent, spare:
+        yield code, agent
+
+
+def test_a_spare_believes_what_another_one_has_seen_of_the_same_files_and_nothing_else(tmp_path, spare_code, monkeypatch):
+    code, agent = spare_code
+    file = tmp_path / "module.py"
+    file.write_text("old")
+    before = code.FirstSight({}, code.versions_of([str(file)]))
+    with tempfile.TemporaryFile() as board:
+        assert code.versions_now(before, board.fileno(), looks=True) == before.files
+        file.write_text("newer")
+        agent.send(b"seen")
+        assert code.versions_now(before, board.fileno(), looks=False) is before.files  # the other one's word
+        other = code.FirstSight({}, {**before.files, "more": None})
+        agent.send(b"seen")
+        assert code.versions_now(other, board.fileno(), looks=False) != other.files  # that other one knew less
+    with tempfile.TemporaryFile() as board:
+        assert code.versions_now(before, board.fileno(), looks=True) != before.files
+        assert os.pread(board.fileno(), 1, 0) == b""
+        agent.send(b"seen")
+        assert code.versions_now(before, board.fileno(), looks=False) != before.files
+        monkeypatch.setattr(code, "LOOKS_WITHIN_S", 0.01)
+        assert code.versions_now(before, board.fileno(), looks=False) != before.files  # nobody says anything
 
 
 @pytest.mark.parametrize("preload, why", [("train_helper", "No module named 'train_helper'"), ("beside", "will not preload beside")])

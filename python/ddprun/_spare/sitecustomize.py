@@ -15,6 +15,7 @@ import sys
 import time
 
 CONTROL = 3  # the descriptor of the control socket; the worker's channel takes its place
+LOOKS_WITHIN_S = 1.0  # how long a spare waits for another one that looks at the files
 WORKER_VARIABLES = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
                     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
@@ -69,6 +70,14 @@ class Sight:
     def __init__(self, environment, files):
         self.environment = environment
         self.files = files
+
+
+class FirstSight(Sight):
+    """That of a spare that has just loaded, with the files as a text, which is equal for spares that know the same."""
+
+    def __init__(self, environment, files):
+        Sight.__init__(self, environment, files)
+        self.text = repr(sorted(files.items())).encode("ascii", "backslashreplace")
 
 
 # ---- what looks ----
@@ -261,7 +270,8 @@ def say(*lines):
 
 
 def wait_for_orders():
-    """Returns the bytes of the request, and the descriptors of output, errors and channel. Ends the process with the agent."""
+    """Returns the bytes of the request, the descriptors of output, errors, channel and board, and whether this spare looks at the
+    files for all. Ends the process with the agent."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -273,7 +283,7 @@ def wait_for_orders():
                 fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data) - 3, 4)]
     finally:
         control.detach()
-    if len(fds) < 4:
+    if len(fds) < 5:
         os._exit(1 if packet else 0)  # a torn order, or the end of the agent
     size = os.fstat(fds[0]).st_size
     request = b""
@@ -283,7 +293,35 @@ def wait_for_orders():
             os._exit(1)
         request += piece
     os.close(fds[0])
-    return request, fds[1:4]
+    return request, fds[1:], packet == b"look"
+
+
+def wait_for_another():
+    """Until the spare that looks at the files has done so. It may have died or been stopped: then for a moment only."""
+    import _socket
+
+    control = _socket.socket(fileno=CONTROL)
+    try:
+        control.settimeout(LOOKS_WITHIN_S)
+        control.recv(16)
+        control.settimeout(None)
+    except OSError:
+        pass
+    finally:
+        control.detach()
+
+
+def versions_now(before, board, looks):
+    """What versions_of(before) returns. Spares that get their orders together nearly always depend on the same files: one of them
+    looks, and puts on the board what is as it was. Whoever knows the same files in the same versions need not look."""
+    if not looks:
+        wait_for_another()
+        if os.pread(board, len(before.text) + 1, 0) == before.text:
+            return before.files
+    now = versions_of(before.files)
+    if looks and now == before.files:
+        os.pwrite(board, before.text, 0)
+    return now
 
 
 def parse_request(request):
@@ -423,18 +461,20 @@ def be_spare():
     write_own("comm", "ddprun-spare")
     with LowPriority():
         libraries, watched, names, changed = load(modules, environment)
-        before = Sight(environment, versions_of(watched))
+        before = FirstSight(environment, versions_of(watched))
     hidden = hidden_by(names, earlier_folders(), libraries)
     if hidden:
         leave(hidden + " hides a module that would be preloaded: the script imports that one")
     say("ready", str(int(1000 * (time.monotonic() - began))), str(private_memory()))
 
-    request, (output, errors, channel) = wait_for_orders()
+    request, (output, errors, channel, board), looks = wait_for_orders()
     say("heard")
     arguments, variables = parse_request(request)
+    hidden = hidden_by(names, earlier_folders(), libraries)
     now = Sight({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
-                versions_of(watched))
-    why = why_plainly(before, now, hidden_by(names, earlier_folders(), libraries))
+                versions_now(before, board, looks))
+    os.close(board)
+    why = why_plainly(before, now, hidden)
     say("runs", why)
     take_title(title)
     os.dup2(channel, CONTROL)

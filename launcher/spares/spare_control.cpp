@@ -35,6 +35,7 @@ bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors
   const Descriptor packed(memfd_of(pack(request)));
   const std::array<int, 5> fds{packed.get(), descriptors.standard_output, descriptors.standard_error, descriptors.channel,
                                board};
+  const std::size_t bytes_of_fds = sizeof(int) * (board < 0 ? fds.size() - 1 : fds.size());
   std::string text = look == Look::kForAll ? "look" : "wait";
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fds)> control{};
@@ -42,12 +43,12 @@ bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  message.msg_controllen = CMSG_SPACE(bytes_of_fds);
   cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
+  header->cmsg_len = CMSG_LEN(bytes_of_fds);
+  std::memcpy(CMSG_DATA(header), fds.data(), bytes_of_fds);
   while (::sendmsg(ours_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ETOOMANYREFS) return false;
@@ -82,7 +83,10 @@ void SpareControl::drain() {
 
 SpareControl::Read SpareControl::read_one() {
   std::array<char, 4096> packet;
-  const ssize_t n = ::recv(ours_.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT);
+  const auto receive = [&] { return ::recv(ours_.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT); };
+  ssize_t n = receive();
+  // A spare that ends with a word from here unread resets the socket: said once, before what it has said itself.
+  if (n < 0 && errno == ECONNRESET) n = receive();
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read::kNothing;
   if (n <= 0) return Read::kEnd;
   if (const auto word = spares::parse_word({packet.data(), static_cast<std::size_t>(n)})) on_word_(*word);

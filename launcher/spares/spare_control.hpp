@@ -28,7 +28,8 @@ class SpareControl : public std::enable_shared_from_this<SpareControl> {
   // Of spares that are handed a script together one looks for all whether a file has changed; the others wait for tell_seen().
   enum class Look { kForAll, kWaits };
   // Gives the script to the spare. `board`: a file of all that are handed one together, where the one that looks writes what it
-  // has seen. False: the spare is gone. Throws std::system_error when the system has no memory or descriptors for it.
+  // has seen; -1: there is none, and this one looks for itself. False: the spare is gone. Throws std::system_error when the
+  // system has no memory or descriptors for it.
   bool hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors, Look look, int board);
   // The board is written. A spare that is not told looks itself, a second later.
   void tell_seen();

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <system_error>
 
 #include "common/base/check.hpp"
 #include "common/base/overloaded.hpp"
@@ -88,6 +89,15 @@ void StandbyProcesses::hear(int number, const spares::Word& word) {
   }
 }
 
+// None where the system has no memory or descriptors: each spare looks for itself then.
+Descriptor StandbyProcesses::make_board() {
+  try {
+    return Descriptor(memfd_of(""));
+  } catch (const std::system_error&) {
+    return Descriptor();
+  }
+}
+
 void StandbyProcesses::say_seen() {
   for (const auto& [number, handed] : handed_) handed.control->tell_seen();
   board_ = Descriptor();
@@ -105,7 +115,7 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
   const auto control = waiting(number).control;
   guardian.employ(number);
   const auto look = somebody_looks() ? SpareControl::Look::kWaits : SpareControl::Look::kForAll;
-  if (look == SpareControl::Look::kForAll) board_ = Descriptor(memfd_of(""));
+  if (look == SpareControl::Look::kForAll) board_ = make_board();
   if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors, look, board_.get())) {
     guardian.signal(number, SIGKILL);
     waiting_.erase(number);
@@ -113,7 +123,7 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
   }
   handed_.erase(number);  // an earlier one, which ended before it could say how it runs
   handed_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
-  if (look == SpareControl::Look::kForAll) looks_ = number;
+  if (look == SpareControl::Look::kForAll) looks_ = board_.get() < 0 ? -1 : number;
   await_hearing(number);
   return take(number).pid;
 }

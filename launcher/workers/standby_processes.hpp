@@ -126,6 +126,7 @@ class StandbyProcesses {
   void await_hearing(int number);
   bool somebody_looks() const;
   void say_seen();
+  static Descriptor make_board();
   void read_output(int number, Ends& standard_output, Ends& standard_error);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);

@@ -285,6 +285,10 @@ def test_a_spare_believes_what_another_one_has_seen_of_the_same_files_and_nothin
         assert code.versions_now(before, board.fileno(), looks=False) != before.files
         monkeypatch.setattr(code, "LOOKS_WITHIN_S", 0.01)
         assert code.versions_now(before, board.fileno(), looks=False) != before.files  # nobody says anything
+    assert code.versions_now(before, None, looks=True) != before.files  # no memory for a board
+    again = code.FirstSight({}, code.versions_of([str(file)]))
+    with open(os.devnull, "rb") as unwritable:
+        assert code.versions_now(again, unwritable.fileno(), looks=True) == again.files
 
 
 @pytest.mark.parametrize("preload, why", [("train_helper", "No module named 'train_helper'"), ("beside", "will not preload beside")])

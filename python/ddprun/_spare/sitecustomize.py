@@ -270,8 +270,8 @@ def say(*lines):
 
 
 def wait_for_orders():
-    """Returns the bytes of the request, the descriptors of output, errors, channel and board, and whether this spare looks at the
-    files for all. Ends the process with the agent."""
+    """Returns the bytes of the request, the descriptors of output, errors and channel, the board's or None, and whether this spare
+    looks at the files for all. Ends the process with the agent."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -283,7 +283,7 @@ def wait_for_orders():
                 fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data) - 3, 4)]
     finally:
         control.detach()
-    if len(fds) < 5:
+    if len(fds) < 4:
         os._exit(1 if packet else 0)  # a torn order, or the end of the agent
     size = os.fstat(fds[0]).st_size
     request = b""
@@ -293,7 +293,8 @@ def wait_for_orders():
             os._exit(1)
         request += piece
     os.close(fds[0])
-    return request, fds[1:], packet == b"look"
+    board = fds[4] if len(fds) > 4 else None
+    return request, fds[1:4], board, packet != b"wait"
 
 
 def wait_for_another():
@@ -313,14 +314,21 @@ def wait_for_another():
 
 def versions_now(before, board, looks):
     """What versions_of(before) returns. Spares that get their orders together nearly always depend on the same files: one of them
-    looks, and puts on the board what is as it was. Whoever knows the same files in the same versions need not look."""
-    if not looks:
-        wait_for_another()
-        if os.pread(board, len(before.text) + 1, 0) == before.text:
-            return before.files
+    looks, and puts on the board what is as it was. Whoever knows the same files in the same versions need not look. None: there is
+    no board."""
+    try:
+        if not looks and board is not None:
+            wait_for_another()
+            if os.pread(board, len(before.text) + 1, 0) == before.text:
+                return before.files
+    except OSError:
+        pass
     now = versions_of(before.files)
-    if looks and now == before.files:
-        os.pwrite(board, before.text, 0)
+    try:
+        if looks and board is not None and now == before.files:
+            os.pwrite(board, before.text, 0)
+    except OSError:
+        pass  # no memory for it: the others look themselves
     return now
 
 
@@ -467,13 +475,14 @@ def be_spare():
         leave(hidden + " hides a module that would be preloaded: the script imports that one")
     say("ready", str(int(1000 * (time.monotonic() - began))), str(private_memory()))
 
-    request, (output, errors, channel, board), looks = wait_for_orders()
+    request, (output, errors, channel), board, looks = wait_for_orders()
     say("heard")
     arguments, variables = parse_request(request)
     hidden = hidden_by(names, earlier_folders(), libraries)
     now = Sight({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
                 versions_now(before, board, looks))
-    os.close(board)
+    if board is not None:
+        os.close(board)
     why = why_plainly(before, now, hidden)
     say("runs", why)
     take_title(title)

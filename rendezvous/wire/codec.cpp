@@ -100,8 +100,7 @@ class Writer {
  private:
   template <std::unsigned_integral T>
   void number(T value) {
-    std::array<char, sizeof(T)> bytes;
-    std::memcpy(bytes.data(), &value, sizeof(T));
+    const auto bytes = std::bit_cast<std::array<char, sizeof(T)>>(value);
     out_.append(bytes.data(), bytes.size());
   }
   void raw(std::string_view value) {

@@ -231,12 +231,27 @@ def test_a_library_that_has_changed_is_seen_by_all_spares_although_one_looks_for
         assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
 
 
-def test_where_nothing_has_changed_one_spare_looks_and_all_run(ddprun_bin, tmp_path):
-    with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3) as job:
-        job.await_spares(3)
+def test_where_nothing_has_changed_one_spare_looks_and_all_run(ddprun_bin, tmp_path, environment_of_its_own):
+    python, module = environment_of_its_own
+    looks = tmp_path / "looks"
+    module.write_text(textwrap.dedent(f"""
+        import os
+        real = os.stat
+        def counting(path, *more, **named):
+            if path == __file__:
+                with open({str(looks)!r}, "a") as file:
+                    print(os.getpid(), file=file)
+            return real(path, *more, **named)
+        os.stat = counting
+        """))
+    with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
+        pids = job.await_spares(3)
+        assert sorted(map(int, looks.read_text().split())) == sorted(pids)  # each as it loads
+        looks.write_text("")
         assert job.restart() == 0, job.errors.read_text()
         assert "starts without its spare" not in job.errors.read_text()
         assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
+    assert len(looks.read_text().split()) == 1
     assert [seen(tmp_path, rank)["environ"]["RANK"] for rank in range(3)] == ["0", "1", "2"]
 
 

@@ -312,23 +312,31 @@ def wait_for_another():
         control.detach()
 
 
+def read_board(board, most):
+    try:
+        return os.pread(board, most, 0)
+    except OSError:
+        return b""  # as if nobody had written
+
+
+def write_board(board, text):
+    try:
+        os.pwrite(board, text, 0)
+    except OSError:
+        pass  # no memory for it: the others look themselves
+
+
 def versions_now(before, board, looks):
     """What versions_of(before) returns. Spares that get their orders together nearly always depend on the same files: one of them
     looks, and puts on the board what is as it was. Whoever knows the same files in the same versions need not look. None: there is
-    no board."""
-    try:
-        if not looks and board is not None:
-            wait_for_another()
-            if os.pread(board, len(before.text) + 1, 0) == before.text:
-                return before.files
-    except OSError:
-        pass
+    no board, and everybody looks."""
+    if not looks:
+        wait_for_another()
+        if read_board(board, len(before.text) + 1) == before.text:
+            return before.files
     now = versions_of(before.files)
-    try:
-        if looks and board is not None and now == before.files:
-            os.pwrite(board, before.text, 0)
-    except OSError:
-        pass  # no memory for it: the others look themselves
+    if looks and board is not None and now == before.files:
+        write_board(board, before.text)
     return now
 
 

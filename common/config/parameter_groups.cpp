@@ -35,7 +35,7 @@ std::optional<GroupProblem> problem_in_groups(const Json& groups) {
     if (!group.is_object()) return GroupProblem{at, "expected an object in braces, found " + group.dump()};
     for (const auto& [name, value] : group.items()) {
       const std::string problem = problem_with_member(name, value);
-      if (!problem.empty()) return GroupProblem{at + "/" + name, problem};
+      if (!problem.empty()) return GroupProblem{std::string(at).append("/").append(name), problem};
     }
     if (!group.contains("parameters")) {
       return GroupProblem{at, "key 'parameters' is missing: a pattern of parameters' names, such as \"*.bias\""};

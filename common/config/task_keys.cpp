@@ -114,7 +114,9 @@ const Value* TaskConfig::find(std::string_view name) const {
 
 void TaskConfig::set(std::string_view name, Value value) {
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (keys()[i].name == name) values_[i] = std::move(value);
+    if (keys()[i].name != name) continue;
+    values_[i] = std::move(value);
+    return;  // names differ
   }
 }
 

@@ -26,7 +26,7 @@ SpareControl::SpareControl(boost::asio::io_context& io, OnWord on_word) : ours_(
 }
 
 void SpareControl::begin() {
-  Descriptor(spares_end_.release());
+  spares_end_ = Descriptor();
   wait();
 }
 

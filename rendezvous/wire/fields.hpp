@@ -116,7 +116,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("skew_ns", m.skew_ns);
     visit.text("message", m.message, kMaxTextBytes);
     visit("others_stay", m.others_stay);
-  } else if constexpr (std::is_same_v<M, Done>) {
+  } else if constexpr (std::is_same_v<M, Done> || std::is_same_v<M, MayLeave>) {
     visit("round", m.round);
   } else if constexpr (std::is_same_v<M, StopAsk>) {
     visit("signal", m.signal);
@@ -226,8 +226,6 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("standing", m.state);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
-  } else if constexpr (std::is_same_v<M, MayLeave>) {
-    visit("round", m.round);
   } else if constexpr (std::is_same_v<M, Waiting>) {
     visit.text("text", m.text, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, JobOver>) {

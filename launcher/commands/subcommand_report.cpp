@@ -69,7 +69,7 @@ class Newest {
 
 // The folder's own report, or that of the newest run below a --log-dir.
 fs::path report_in(const fs::path& folder) {
-  const fs::path own = RunLayout{folder}.report();
+  fs::path own = RunLayout{folder}.report();
   std::error_code error;
   if (fs::exists(own, error)) return own;
   Newest newest;

@@ -104,6 +104,7 @@ void await_answers(std::vector<Asked>& asked) {
   const auto until = steady_clock::now() + kAnswerWithin;
   for (;;) {
     std::vector<pollfd> ready;
+    ready.reserve(asked.size());
     for (const Asked& one : asked) ready.push_back(one.awaited());
     if (std::ranges::all_of(ready, [](const pollfd& one) { return one.fd < 0; })) return;
     const auto rest = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now()).count();

@@ -89,8 +89,8 @@ class OutputReader {
   struct HeldPipe {
     int rank = 0;
     Stream stream{};
-    int adopted = 0;  // the number of the pipe
-    auto operator<=>(const HeldPipe&) const = default;
+    int adopted = 0;                                    // the number of the pipe
+    auto operator<=>(const HeldPipe&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
   };
   std::map<HeldPipe, std::chrono::steady_clock::time_point> held_;
   std::vector<std::array<int, 2>> adopted_;  // number of the newest pipe, by local rank and Stream

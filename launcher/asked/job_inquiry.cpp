@@ -63,8 +63,10 @@ void JobInquiry::ask(Question question, Then then) {
   if (alike >= (of_one ? kMostOpenOfOne : kMostOpen)) return then(R"({"error":"too many questions at a time; ask again"})");
   const std::uint64_t number = next_number_++;
   Open& open = open_
-                   .try_emplace(number, GatheredAnswers(of_one), boost::asio::steady_timer(io_, question.within),
-                                std::move(then), of_one)
+                   .try_emplace(number, Open{.gathered = GatheredAnswers(of_one),
+                                             .timer = boost::asio::steady_timer(io_, question.within),
+                                             .then = std::move(then),
+                                             .of_one = of_one})
                    .first->second;
   open.timer.async_wait([this, number](const boost::system::error_code& error) {
     if (!error) finish(number);

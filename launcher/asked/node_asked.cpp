@@ -84,7 +84,7 @@ void NodeAsked::begin_stacks(const NodeQuestion& question, std::optional<int> ra
   std::vector<std::pair<int, std::int64_t>> workers = hooks_.workers();
   if (rank) std::erase_if(workers, [&](const auto& worker) { return worker.first != *rank; });
   std::ranges::reverse(workers);
-  stacks_.emplace();
+  stacks_ = Stacks{};
   stacks_->question = question;
   stacks_->waiting = std::move(workers);
   stacks_->until = std::chrono::steady_clock::now() + kAllStacks;
@@ -105,7 +105,8 @@ void NodeAsked::next_stack() {
     const Stacks done = std::exchange(stacks_, std::nullopt).value();
     return answer(done.question, {{"stacks", done.found}, {"left_out", done.left_out}});
   }
-  const auto [rank, pid] = stacks_->waiting.back();
+  const int rank = stacks_->waiting.back().first;
+  const std::int64_t pid = stacks_->waiting.back().second;
   stacks_->waiting.pop_back();
   stacks_->run =
       std::make_unique<StackRun>(io_, stacks_->tool, pid, kOneStack, [this, rank, pid](std::vector<std::string> frames) {

@@ -90,7 +90,7 @@ void add_links(std::uint8_t family, const std::set<std::uint32_t>& inodes, std::
   while (true) {
     const ssize_t received = ::recv(socket.get(), answer.data(), answer.size(), 0);
     if (received <= 0) return;
-    auto room = static_cast<int>(received);
+    ssize_t room = received;
     for (auto* header = reinterpret_cast<nlmsghdr*>(answer.data()); NLMSG_OK(header, room); header = NLMSG_NEXT(header, room)) {
       if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return;
       add_link(*header, inodes, links);

@@ -149,7 +149,7 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
                                                             : std::string();
       const auto number = parse_whole(value);
       if (!number || *number < 0 || *number > 1'000'000'000) {
-        throw UsageError(name + " needs a number from 0 on, found '" + value + "'; " + usage);
+        throw UsageError(printed("%s needs a number from 0 on, found '%s'; %s", name.c_str(), value.c_str(), usage.c_str()));
       }
       (name == "--rank" ? request.rank : request.tail) = static_cast<int>(*number);
     } else if (name.starts_with("-") && equals == std::string::npos && is_allowed(name)) {

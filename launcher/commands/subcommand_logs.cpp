@@ -62,8 +62,8 @@ class Logs {
     several_ = newest.size() > 1;
     for (const auto& [rank, folder] : newest) {
       std::error_code error;
-      if (std::ranges::any_of(streams(), [&](Stream one) { return fs::exists(folder / log_name(one), error); }))
-        ranks_.push_back(rank);
+      const auto is_there = [&, &folder = folder](Stream one) { return fs::exists(folder / log_name(one), error); };
+      if (std::ranges::any_of(streams(), is_there)) ranks_.push_back(rank);
     }
     for (const RoundFolder& round : rounds_in(logs_)) {
       for (const auto& [rank, folder] : workers_of(round)) {

@@ -14,7 +14,7 @@ constexpr std::size_t kKept = 100;                  // a rank may be ahead of wh
 constexpr std::int64_t kMostSteps = 1'000'000'000;  // in one piece
 constexpr double kShareOfStep = 0.2;                // a straggler costs more
 constexpr double kLeast = 0.002;                    // likewise, in seconds
-constexpr double kTimesSlower = 3;  // an exchange
+constexpr double kTimesSlower = 3;                  // an exchange
 constexpr double kShareOfExchange = 0.3;
 constexpr std::array kParts{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
                             &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};

@@ -66,6 +66,7 @@ std::vector<pid_t> children_from_scan() {
 // all: then the caller waits for one after the other.
 std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
   std::vector<pollfd> handles;
+  handles.reserve(children.size());
   for (const pid_t pid : children) {
     handles.push_back({static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0});
   }

@@ -26,6 +26,7 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
   fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
   if (program.empty()) {  // without /proc: the path that exec was called with
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
     const auto* const asked = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     std::error_code error;
     if (asked != nullptr) program = fs::canonical(asked, error);

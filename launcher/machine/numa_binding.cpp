@@ -28,6 +28,7 @@ std::vector<Topology::Cpu> allowed_on(const Topology& topology, int node) {
 
 Cpus ids_of(const std::vector<Topology::Cpu>& cpus) {
   Cpus ids;
+  ids.reserve(cpus.size());
   for (const Topology::Cpu& cpu : cpus) ids.push_back(cpu.id);
   return ids;
 }
@@ -37,6 +38,7 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   std::map<int, Cpus> groups;
   for (const Topology::Cpu& cpu : cpus) groups[cpu.*name].push_back(cpu.id);
   std::vector<Cpus> lists;
+  lists.reserve(groups.size());
   for (auto& [key, list] : groups) lists.push_back(std::move(list));
   return lists;
 }
@@ -75,6 +77,7 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
     const std::vector<int> order = nodes_in_turn(topology);
     if (order.empty()) throw UsageError("--numa-binding: no CPU of this machine's topology may be used by this process");
     std::vector<int> nodes;
+    nodes.reserve(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) nodes.push_back(order[static_cast<std::size_t>(rank) % order.size()]);
     return shares_at(nodes, workers);
   }
@@ -162,6 +165,7 @@ Cpus cpus_for(const Topology& topology, Numa mode, const NumaShare& share, int r
 std::vector<std::vector<int>> bind_workers(const Topology& topology, Numa mode, int workers) {
   const std::vector<NumaShare> shares = shares_of(topology, workers);
   std::vector<Cpus> sets;
+  sets.reserve(shares.size());
   for (int rank = 0; rank < workers; ++rank)
     sets.push_back(cpus_for(topology, mode, shares[static_cast<std::size_t>(rank)], rank));
   return sets;

@@ -39,6 +39,7 @@ TopologyModuleEntry* open_module() {
 
 Topology read_topology(const std::vector<std::string>& bus_ids) {
   std::vector<const char*> ids;
+  ids.reserve(bus_ids.size());
   for (const std::string& id : bus_ids) ids.push_back(id.c_str());
   Topology topology;
   const TopologySink sink{&topology,

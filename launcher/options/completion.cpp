@@ -162,13 +162,15 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
   if (program == "torchrun") return text;
   for (const SubcommandSpec& each : kSubcommandTable) {
     const std::string name(each.name);
-    text += complete + " -n __fish_is_first_token -a " + name + " -d " + shell_quoted(fish_text(each.doc)) + "\n";
+    const std::string described = " -d " + shell_quoted(fish_text(each.doc)) + "\n";
+    text.append(complete).append(" -n __fish_is_first_token -a ").append(name).append(described);
     std::string_view rest = each.options;
     while (rest.starts_with("--")) {
       const std::size_t space = rest.find(' ');
       const std::string_view option = rest.substr(2, space == std::string_view::npos ? space : space - 2);
       if (find_option(option) == nullptr) {
-        text += complete + " -n '__fish_seen_subcommand_from " + name + "' -l " + std::string(option) + "\n";
+        text.append(complete).append(" -n '__fish_seen_subcommand_from ").append(name);
+        text.append("' -l ").append(option).append("\n");
       }
       rest.remove_prefix(space == std::string_view::npos ? rest.size() : space + 1);
     }

@@ -256,7 +256,10 @@ void Console::tell_failure(const Failure& failure) {
   for (const auto& [line, times] : with_counts(failure.stderr_tail)) {
     const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
     const std::string often = times > 1 ? "    (" + std::to_string(times) + " times)" : "";
-    if (!said_above) writer_.line(Stream::kStderr, "    | " + line + often);
+    if (said_above) continue;
+    std::string shown = "    | ";
+    shown.append(line).append(often);
+    writer_.line(Stream::kStderr, shown);
   }
   const std::size_t shown = plan_.verbosity > 0 ? failure.evidence.size() : std::min(failure.evidence.size(), kEvidenceLines);
   for (std::size_t i = 0; i < shown; ++i) writer_.line(Stream::kStderr, "    " + failure.evidence[i]);

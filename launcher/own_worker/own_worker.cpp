@@ -27,7 +27,7 @@ fs::path program_of(const NamedWorker& named, const Machine& machine, const fs::
     if (const auto found = machine.on_path(named.name)) return *found;
     refuse_worker(named, "a program's path, or a name that is on PATH; a file in this folder is ./" + printable(named.name));
   }
-  const fs::path file = (cwd / named.name).lexically_normal();
+  fs::path file = (cwd / named.name).lexically_normal();
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) refuse_worker(named, "the path of a program that is there");
   if (::access(file.c_str(), X_OK) != 0) refuse_worker(named, "a program that may be executed; chmod +x makes it so");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/options/options.hpp"
+#include "launcher/plan/plan.hpp"
 #include "launcher/plan/rendezvous_plan.hpp"
 
 namespace ddprun {

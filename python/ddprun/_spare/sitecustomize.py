@@ -189,11 +189,11 @@ def private_memory():
 # ---- memory that the kernel can take down quickly ----
 
 class Mapping:
-    """A piece of an address space. Sizes are in bytes: all of it, what is in RAM, and what of this is not a file's."""
+    """A piece of an address space. Sizes are in bytes: all of it, and what is in RAM and no file's."""
 
     def __init__(self, begin, end, rights, path):
         self.begin, self.size, self.rights, self.path = begin, end - begin, rights, path
-        self.in_ram = self.anonymous = 0
+        self.anonymous = 0
 
 
 def mappings_of(smaps):
@@ -204,22 +204,14 @@ def mappings_of(smaps):
         if not words[0].endswith(":"):
             begin, end = (int(address, 16) for address in words[0].split("-"))
             found.append(Mapping(begin, end, words[1], words[5].rstrip("\n") if len(words) > 5 else ""))
-        elif words[0] == "Rss:":
-            found[-1].in_ram = 1024 * int(words[1])
         elif words[0] == "Anonymous:":
             found[-1].anonymous = 1024 * int(words[1])
     return found
 
 
 def for_huge_pages(mapping):
-    """Whether it is the program's data, and most of it is in use: what is not would become memory in use."""
-    return mapping.rights == "rw-p" and mapping.path in ("", "[heap]") and 2 * mapping.anonymous >= mapping.size
-
-
-def only_of_a_file(mapping):
-    """Whether the kernel finds all that is in RAM of it in a file again."""
-    return (mapping.rights in ("r-xp", "r--p") and mapping.path.startswith("/") and not mapping.path.startswith("/dev/") and
-            mapping.in_ram > 0 and mapping.anonymous == 0)
+    """Whether it is the program's data, and nearly all of it is in use: what is not would become memory in use."""
+    return mapping.rights == "rw-p" and mapping.path in ("", "[heap]") and 8 * mapping.anonymous >= 7 * mapping.size
 
 
 def huge_pages_are_allowed():
@@ -230,28 +222,21 @@ def huge_pages_are_allowed():
         return False
 
 
-def tidy_memory():
-    """Puts data into pages of 2 MB, and lets go of the pages of libraries: most were only needed to load them, and the others come
-    back as they are touched. So the kernel has little to do when this process is killed, and nobody takes its place before that is
-    done. A program reads the same bytes as before. What fails leaves the memory as it is."""
+def use_huge_pages():
+    """Puts data into pages of 2 MB, so that the kernel has less to do when this process is killed: nobody takes its place before
+    that is done. No byte changes, whatever other threads do meanwhile. What fails leaves the memory as it is."""
     ctypes = sys.modules.get("ctypes")
-    if ctypes is None:
+    if ctypes is None or not huge_pages_are_allowed():
         return  # torch and numpy import it; what does not is small, and must not find it imported
     try:
         advise = ctypes.CDLL(None).madvise
-        with open("/proc/self/smaps", encoding="utf-8", errors="replace") as smaps:
+        with open("/proc/self/smaps", encoding="utf-8", errors="replace", newline="\n") as smaps:
             mappings = mappings_of(smaps)
-    except (OSError, AttributeError, ValueError):
-        return
-    huge = huge_pages_are_allowed()
-    for mapping in mappings:
-        if huge and for_huge_pages(mapping):
-            advice = 25  # MADV_COLLAPSE, since Linux 6.1; an older kernel refuses it
-        elif only_of_a_file(mapping):
-            advice = 4  # MADV_DONTNEED
-        else:
-            continue
-        advise(ctypes.c_void_p(mapping.begin), ctypes.c_size_t(mapping.size), advice)
+        for mapping in filter(for_huge_pages, mappings):
+            # MADV_COLLAPSE, since Linux 6.1; an older kernel refuses it.
+            advise(ctypes.c_void_p(mapping.begin), ctypes.c_size_t(mapping.size), 25)
+    except Exception:  # an audit hook may refuse anything, and a spare is a spare without this
+        pass
 
 
 # ---- low priority ----
@@ -546,7 +531,7 @@ def be_spare():
     with LowPriority():
         libraries, watched, names, changed = load(modules, environment)
         before = FirstSight(environment, versions_of(watched))
-        tidy_memory()
+        use_huge_pages()
     hidden = hidden_by(names, earlier_folders(), libraries)
     if hidden:
         leave(hidden + " hides a module that would be preloaded: the script imports that one")

@@ -81,7 +81,7 @@ std::vector<Action> ScriptStore::received(int number, std::string_view bytes) {
     if (unfinished_bytes_ > limits_.unfinished_bytes) throw Refused{"too much was sent by all clients that is no whole query"};
   } catch (const Refused& refused) {
     gone(number);
-    actions_.push_back(Disconnect{number, refused.why});
+    actions_.emplace_back(Disconnect{number, refused.why});
   }
   return std::exchange(actions_, {});
 }
@@ -147,7 +147,7 @@ void ScriptStore::handle(int number, const Query& query) {
 void ScriptStore::reply(int client, std::string bytes) {
   replied_bytes_ += bytes.size();
   if (replied_bytes_ > 2 * limits_.reply_bytes) throw Refused{"it asks for more and more without reading the answers"};
-  actions_.push_back(Send{client, std::move(bytes)});
+  actions_.emplace_back(Send{client, std::move(bytes)});
 }
 
 // ---- keys and values ----
@@ -208,7 +208,7 @@ std::int64_t ScriptStore::add(std::string_view key, std::int64_t amount) {
 // A key that is missing is as good as an empty value; if something else is expected, that is the answer.
 std::string ScriptStore::compare_and_set(const Query& query) {
   const std::string key(query.keys[0]);
-  const std::string expected(query.values[0]);
+  std::string expected(query.values[0]);
   if (!values_.contains(key) && !expected.empty()) return expected;
   if (value_of(key) == expected) put(key, query.values[1]);
   return std::string(value_of(key));
@@ -344,7 +344,7 @@ void ScriptStore::came(int client, const std::string& key) {
   std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
   awaited_bytes_ -= key.size();
   awaits.erase(key);
-  if (awaits.empty()) actions_.push_back(Send{client, one_byte(kStopWaiting)});
+  if (awaits.empty()) actions_.emplace_back(Send{client, one_byte(kStopWaiting)});
 }
 
 }  // namespace ddprun::script_store

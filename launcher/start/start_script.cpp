@@ -18,7 +18,7 @@ int start_script(const Plan& plan, const Environment& environment, std::optional
   ConsoleFacts facts;
   if (!folders.note.empty()) facts.opening.push_back(folders.note);
   if (plan.input == WorkersInput::kTerminalIsKept) {
-    facts.opening.push_back(
+    facts.opening.emplace_back(
         "the workers' standard input is /dev/null: a terminal is passed on to a single worker (--nproc-per-node 1), and only "
         "in the foreground; a file or a pipe reaches all of them");
   }

@@ -186,6 +186,7 @@ void Coordinator::hear(Peer& peer, const Leave&) {
 
 void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::string& why) {
   std::vector<LinkId> links;
+  links.reserve(nodes.size());
   for (const NodeId& node : nodes) links.push_back(existing(peers_.at(node).link, "a node is lost that is not here"));
   lose(nodes, why);
   for (const LinkId link : links) close(link);

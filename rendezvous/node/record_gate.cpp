@@ -37,14 +37,12 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
     now.push_back(std::move(*last));
   }
   for (NodeAction& action : actions) {
-    if (is_record(action)) {
-      continue;
-    } else if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
+    if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
       // This process ends, so what waits for a record goes out at once. A vote is dropped: it would count without a record.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }
-    } else if (waits_ && concerns_held_start(action)) {
+    } else if (is_record(action) || (waits_ && concerns_held_start(action))) {
       continue;
     } else if (waits_ && !passes(action)) {
       const LinkId link = link_of(action);

@@ -121,6 +121,16 @@ def test_a_checkpoint_elsewhere_is_exported_with_the_config_that_is_named(ddptra
     assert within.returncode == 2 and "is in the checkpoint that is read, which would be damaged" in within.stderr, within.stderr
 
 
+@pytest.mark.parametrize("arguments,words", [
+    (("from", "to", "train.json", "max_steps=1"), "takes nothing more, found max_steps=1"),
+    (("from", "to", "train.json", "more", "and more"), "takes nothing more, found more"),
+])
+def test_an_export_takes_no_override(ddptrain_bin, arguments, words):
+    for option in ("--export-weights", "--export-adapter"):
+        done = jobs.run([ddptrain_bin, option, *arguments])
+        assert done.returncode == 2 and f"{option} CHECKPOINT" in done.stderr and words in done.stderr, done.stderr
+
+
 def test_updates_are_measured_by_the_alpha_that_they_were_trained_with(ddptrain_bin, tuned):
     other = jobs.run([ddptrain_bin, "eval", tuned, "model.lora.alpha=16"])
     assert other.returncode == 2 and "were trained with model.lora.alpha 8, and compute something else with 16" in other.stderr, other.stderr

@@ -13,6 +13,7 @@
 namespace ddprun::trainer {
 namespace {
 
+constexpr int kAnyNumber = 1'000;  // of arguments
 constexpr std::array<std::string_view, 12> kFlags{"--run-dir",        "--resume",    "--data-changed",   "--standby",
                                                   "--worker-per-gpu", "--live-nccl", "--export-weights", "--export-adapter",
                                                   "--describe",       "--schema",    "--version",        "--help"};
@@ -73,13 +74,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "--export-weights", exported,
          "write the weights of a checkpoint, or of a run directory's newest valid one, to a safetensors file, and train "
          "nothing")
-      ->type_name("CHECKPOINT FILE")
-      ->expected(2, 3);
+      ->option_text("CHECKPOINT FILE [train.json]")
+      ->expected(2, kAnyNumber);
   std::vector<std::string> adapter;
   app.add_option("--export-adapter", adapter,
                  "write the low-rank updates of a run with model.lora to a folder, as the peft package does, and train nothing")
-      ->type_name("CHECKPOINT FOLDER")
-      ->expected(2, 3);
+      ->option_text("CHECKPOINT FOLDER [train.json]")
+      ->expected(2, kAnyNumber);
   bool describe = false;
   app.add_flag("--describe", describe, "what this program is and which keys of its own it has, as JSON; ddprun asks so");
   bool schema = false;
@@ -107,9 +108,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
     if (!options.overrides.empty()) throw UsageError(usage + " takes no override, found " + options.overrides.front());
-    const bool at_the_end = told.size() > 2;  // CLI11 takes the config there for the option's
+    const bool at_the_end = told.size() > 2;  // CLI11 takes what stands there for the option's
+    if (told.size() > 3) throw UsageError(usage + " takes nothing more, found " + told[3]);
     if (at_the_end && !config.empty()) throw UsageError(usage + " takes one config, found " + config + " as well");
-    options.config = at_the_end ? told.back() : config;
+    options.config = at_the_end ? told[2] : config;
     options.action = action;
     options.export_from = told.at(0);
     options.export_to = told.at(1);

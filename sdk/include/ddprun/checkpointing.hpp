@@ -30,7 +30,8 @@ class Checkpointing {
 
   // The newest valid one into `state`; false where there is none, and the state is untouched. One whose checksums don't hold is
   // passed over with a line on stderr. Throws ddprun::BadCheckpointError when there are checkpoints and none is valid, and
-  // ddprun::UsageError when it is of another model or optimizer. On every rank; no exchange.
+  // ddprun::UsageError when it is of another model or optimizer: `state` may have some of its weights then, and is of no more
+  // use. On every rank; no exchange.
   bool load(State& state);
 
   // For one rank. Published when it returns; a state that is published already costs nothing. Waits for a save in the

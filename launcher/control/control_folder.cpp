@@ -40,16 +40,22 @@ bool is_own_control_folder(const fs::path& folder) {
          (info.st_mode & 0077) == 0;
 }
 
-fs::path control_socket_of(const fs::path& folder, pid_t agent) {
-  return folder / (std::to_string(agent) + std::string(kEnding));
+fs::path control_socket_of(const fs::path& folder, pid_t agent, int number) {
+  return folder / (std::to_string(agent) + (number > 0 ? "." + std::to_string(number) : "") + std::string(kEnding));
 }
 
 std::optional<pid_t> agent_of_socket(const fs::path& socket) {
   const std::string name = socket.filename().string();
+  const char* const all = name.data() + name.size();
   pid_t pid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (error != std::errc() || pid <= 0 || std::string_view(end) != kEnding) return std::nullopt;
-  return pid;
+  auto [end, error] = std::from_chars(name.data(), all, pid);
+  if (error != std::errc() || pid <= 0) return std::nullopt;
+  int number = 0;
+  if (const auto more = std::from_chars(end == all ? all : end + 1, all, number); *end == '.' && more.ec == std::errc()) {
+    if (number <= 0) return std::nullopt;
+    end = more.ptr;
+  }
+  return std::string_view(end) == kEnding ? std::optional(pid) : std::nullopt;
 }
 
 }  // namespace ddprun

@@ -24,7 +24,9 @@ bool own_control_folder(const std::filesystem::path& folder);
 // Whether it is there and only the user's.
 bool is_own_control_folder(const std::filesystem::path& folder);
 
-std::filesystem::path control_socket_of(const std::filesystem::path& folder, pid_t agent);
+// PID.sock. With a number above 0 another name, PID.NUMBER.sock: containers may share the folder, and each has its own process
+// of this pid.
+std::filesystem::path control_socket_of(const std::filesystem::path& folder, pid_t agent, int number = 0);
 
 // The agent's pid in such a name; nothing for another file.
 std::optional<pid_t> agent_of_socket(const std::filesystem::path& socket);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -26,6 +27,7 @@ using boost::asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr int kMostClients = 16;
+constexpr int kMostOfOnePid = 64;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kPatienceWithNodes{40};
@@ -63,23 +65,43 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     if (found != folders.end()) listen_in(*found);
   }
 
+  // An agent of another container, which shares this folder, may have this pid. Without a free name this one is not heard.
+  std::optional<fs::path> free_name(const fs::path& folder) {
+    for (int number = 0; number < kMostOfOnePid; ++number) {
+      fs::path name = control_socket_of(folder, ::getpid(), number);
+      if (!somebody_listens(name)) return name;
+    }
+    return std::nullopt;
+  }
+
+  bool somebody_listens(const fs::path& name) {
+    error_code error;
+    stream_protocol::socket probe(io);
+    probe.open(stream_protocol(), error);
+    if (!error) probe.non_blocking(true, error);
+    if (!error) probe.connect(stream_protocol::endpoint(name.string()), error);
+    return !error || error == boost::asio::error::would_block;  // the latter: many wait to be heard there
+  }
+
   void listen_in(const fs::path& folder) {
-    const fs::path name = control_socket_of(folder, ::getpid());
+    try {
+      if (const auto name = free_name(folder)) listen_at(*name);
+    } catch (const boost::system::system_error&) {  // the name is too long for a socket
+    }
+  }
+
+  void listen_at(const fs::path& name) {
     // Nobody looks for this name. Who finds a socket that refuses takes it for a dead agent's, and removes it.
     const fs::path deaf = name.string() + "+";
+    const stream_protocol::endpoint endpoint(deaf.string());
     error_code error;
     for (const fs::path& before : {name, deaf}) fs::remove(before, ignored);  // of a process that had this pid
-    try {
-      const stream_protocol::endpoint endpoint(deaf.string());  // throws when the name is too long for a socket
-      acceptor.open(endpoint.protocol(), error);
-      if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-      if (!error) acceptor.bind(endpoint, error);
-      if (error) return;
-      file = deaf;
-      acceptor.listen(kMostClients, error);
-    } catch (const boost::system::system_error&) {
-      return;
-    }
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+    if (!error) acceptor.bind(endpoint, error);
+    if (error) return;
+    file = deaf;
+    acceptor.listen(kMostClients, error);
     if (error || ::rename(deaf.c_str(), name.c_str()) != 0) return;
     file = name;
     accept();

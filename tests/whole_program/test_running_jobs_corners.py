@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -159,6 +160,43 @@ def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
         done = jobs.run([job.bin, "status", job.pid, "--json"], **variables)
         assert done.returncode == 0 and json.loads(done.stdout)["pid"] == job.pid, done.stderr
     assert job.end() == 0 and not socket.exists()
+
+
+def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path):
+    """Containers that share /tmp have process ids of their own."""
+    apart = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs a user namespace and process ids of its own")
+    folder = tmp_path / "ddprun"
+    variables = {"XDG_RUNTIME_DIR": str(tmp_path)}
+
+    def names():
+        return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+    def running():
+        return len(re.findall(r"^1 .*running", jobs.run([ddprun_bin, "ps"], **variables).stdout, re.M))
+
+    with contextlib.ExitStack() as ends:
+        both = []
+        for expected in (["1.sock"], ["1.1.sock", "1.sock"]):
+            job = subprocess.Popen([*apart, ddprun_bin, "--no-python", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   cwd=tmp_path, env=clean_environment(**variables))
+            ends.callback(job.kill)
+            ends.enter_context(job)
+            both.append(job)
+            jobs.wait_for(lambda: names() == expected, f"{expected}")  # noqa: B023: it is called at once
+        assert running() == 2
+        both[1].communicate(timeout=PATIENCE)
+        assert both[1].returncode == 0 and names() == ["1.sock"] and running() == 1
+        both[0].communicate(timeout=PATIENCE)
+        assert both[0].returncode == 0 and names() == []
+
+
+def test_a_job_runs_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir(mode=0o700)
+    done = jobs.run([ddprun_bin, "--no-python", "sleep", "0.3"], XDG_RUNTIME_DIR=str(deep))
+    assert done.returncode == 0 and not list((deep / "ddprun").iterdir()), done.stderr
 
 
 def test_a_folder_with_any_name_names_its_job(many, tmp_path):

@@ -153,7 +153,11 @@ TEST(ControlFolder, AllOfAUserLookIntoTheSameFoldersUnlessHeKeepsThemApart) {
 
 TEST(ControlFolder, ASocketIsNamedByItsAgent) {
   EXPECT_EQ(agent_of_socket(control_socket_of("/run/ddprun", 41)), 41);
-  for (const char* name : {"x.sock", "12.socket", "12", "-3.sock", ".sock", "0.sock"})
+  EXPECT_EQ(control_socket_of("/run/ddprun", 41), "/run/ddprun/41.sock");
+  EXPECT_EQ(control_socket_of("/run/ddprun", 41, 2), "/run/ddprun/41.2.sock");
+  EXPECT_EQ(agent_of_socket(control_socket_of("/run/ddprun", 41, 2)), 41);
+  for (const char* name : {"x.sock", "12.socket", "12", "12.", "-3.sock", ".sock", "0.sock", "12.0.sock", "12.x.sock",
+                           "12.-1.sock", "12.1.2.sock", "12.1", "12.1sock", "12-1.sock", "12.sock+"})
     EXPECT_FALSE(agent_of_socket(name)) << name;
 }
 

@@ -190,7 +190,7 @@ class LogsOfNodes {
       node.is_away = false;
       node.host = text_of(told, "host");
       node.own = {static_cast<int>(number_of(told, "first_rank")), static_cast<int>(number_of(told, "ranks"))};
-      node.here = number_of(told, "pid") == job_.agent && node.host == text_of(job_.status, "host");
+      node.here = number_of(told, "pid") == number_of(job_.status, "pid") && node.host == text_of(job_.status, "host");
       writes_files_ = writes_files_ || is_true(told, "files");
       round_ = std::max(round_, number_of(told, "round"));
     }

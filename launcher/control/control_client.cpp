@@ -45,6 +45,13 @@ Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int
   return fd;
 }
 
+// The pid by which this process can reach whoever listens at the other end; 0: it is of a container that hides its processes.
+pid_t listener_of(int socket, pid_t by_name) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : by_name;
+}
+
 // Adds what can be read, at most a piece. False: nothing comes any more.
 bool add_piece(int fd, int flags, std::string& text) {
   char piece[16384];
@@ -83,8 +90,8 @@ void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& file = entry->path();
-    const std::optional<pid_t> agent = agent_of_socket(file);
-    if (!agent) continue;
+    const std::optional<pid_t> by_name = agent_of_socket(file);
+    if (!by_name) continue;
     Descriptor socket = connected_to(file, kAnswerWithin, SOCK_NONBLOCK);
     if (socket.get() < 0 && errno == EAGAIN) socket = connected_to(file, kAnswerWithin);  // many wait to be heard there
     const int refusal = socket.get() < 0 ? errno : 0;
@@ -93,8 +100,10 @@ void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
       continue;
     }
     if (refusal == ENOENT) continue;  // it has just ended
+    const pid_t agent = socket.get() >= 0 ? listener_of(socket.get(), *by_name) : *by_name;
+    if (agent == 0) continue;
     if (socket.get() >= 0 && write_all(socket.get(), std::string(kAskStatus) + "\n") != 0) socket = Descriptor();
-    asked.push_back({.job = {*agent, file, {}}, .socket = std::move(socket)});
+    asked.push_back({.job = {agent, file, {}}, .socket = std::move(socket)});
   }
 }
 

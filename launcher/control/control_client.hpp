@@ -16,14 +16,14 @@
 namespace ddprun {
 
 struct RunningJob {
-  pid_t agent = 0;
+  pid_t agent = 0;  // as seen from here: an agent in a container has another pid there, by which its socket is named
   std::filesystem::path socket;
   nlohmann::json
       status;  // launcher/control/job_status.hpp; null when the agent does not answer, for example while it is stopped
 };
 
-// In the order of their pids. Waits 2 s for all that do not answer, and 2 s more for each at which dozens wait already. Removes
-// the sockets of agents that were killed.
+// In the order of their pids. Without those in a container whose processes cannot be seen from here. Waits 2 s for all that do
+// not answer, and 2 s more for each at which dozens wait already. Removes the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
 
 // Sends the request and returns the answer, without its '\n'; nothing when none comes within that time.

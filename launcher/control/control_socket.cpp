@@ -2,10 +2,12 @@
 #include "launcher/control/control_socket.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/control/control_folder.hpp"
 
 namespace ddprun {
@@ -32,6 +35,7 @@ constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kPatienceWithNodes{40};
 constexpr std::chrono::milliseconds kSoonest{100};  // after the start of the job
+constexpr std::chrono::milliseconds kLooksAgain{10};
 
 bool is_users_own(int socket) {
   ucred peer{};
@@ -69,21 +73,25 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   std::optional<fs::path> free_name(const fs::path& folder) {
     for (int number = 0; number < kMostOfOnePid; ++number) {
       fs::path name = control_socket_of(folder, ::getpid(), number);
-      if (!somebody_listens(name)) return name;
+      if (is_free(name)) return name;
     }
     return std::nullopt;
   }
 
-  bool somebody_listens(const fs::path& name) {
+  bool is_free(const fs::path& name) {
     error_code error;
     stream_protocol::socket probe(io);
-    probe.open(stream_protocol(), error);
-    if (!error) probe.non_blocking(true, error);
-    if (!error) probe.connect(stream_protocol::endpoint(name.string()), error);
-    return !error || error == boost::asio::error::would_block;  // the latter: many wait to be heard there
+    probe.connect(stream_protocol::endpoint(name.string()), error);
+    return error == boost::asio::error::connection_refused || error == boost::system::errc::no_such_file_or_directory;
   }
 
+  // The lock is for that other agent, which may look for a free name at this moment: the later one looks again.
   void listen_in(const fs::path& folder) {
+    const Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (locked.get() >= 0 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      start.expires_after(kLooksAgain);
+      return listen_soon();
+    }
     try {
       if (const auto name = free_name(folder)) listen_at(*name);
     } catch (const boost::system::system_error&) {  // the name is too long for a socket

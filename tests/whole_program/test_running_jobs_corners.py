@@ -1,6 +1,7 @@
 """Who asks a running job is told the truth in time: readers that go away, narrow terminals, jobs that end or stop meanwhile, and words that mean no job."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 
 import jobs
@@ -82,15 +84,30 @@ def test_top_says_that_its_figures_are_old(many):
         assert "the job has ended" in top.stdout.read()
 
 
+DIES_WHEN_IT_IS_ASKED_TO_STOP = """
+import json, os, signal, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(f"{sys.argv[1]}/{os.getpid()}.sock")
+listener.listen()
+print("listens", flush=True)
+while True:
+    client, _ = listener.accept()
+    if client.makefile().readline() != "status\\n":
+        os.kill(os.getpid(), signal.SIGKILL)
+    client.sendall(json.dumps({"pid": os.getpid(), "title": "brief"}).encode() + b"\\n")
+    client.close()
+"""
+
+
 def test_a_stop_of_a_job_that_ends_at_that_moment(ddprun_bin, tmp_path):
     """It has ended, so there is nothing to complain of."""
-    with subprocess.Popen(["sleep", "1000"]) as process:
-        agent = FakeAgent(tmp_path, {"status": {"pid": process.pid, "title": "brief"}, "stop": process.kill}, process.pid)
-        reaper = threading.Thread(target=process.wait)
+    (tmp_path / "ddprun").mkdir(mode=0o700)
+    with subprocess.Popen([sys.executable, "-c", DIES_WHEN_IT_IS_ASKED_TO_STOP, tmp_path / "ddprun"], stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout.readline() == "listens\n"
+        reaper = threading.Thread(target=agent.wait)
         reaper.start()
-        agent.start()
         done = jobs.run([ddprun_bin, "stop"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
-        agent.end()
+        agent.kill()
         reaper.join()
     assert (done.returncode, done.stdout) == (0, "brief has ended\n"), done.stderr
 
@@ -163,8 +180,8 @@ def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
 
 
 def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path):
-    """Containers that share /tmp have process ids of their own."""
-    apart = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc"]
+    """Containers that share /tmp have process ids of their own. From here each agent has yet another one, and from the other container none."""
+    apart = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--pid", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs a user namespace and process ids of its own")
     folder = tmp_path / "ddprun"
@@ -173,23 +190,42 @@ def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path
     def names():
         return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
 
-    def running():
-        return len(re.findall(r"^1 .*running", jobs.run([ddprun_bin, "ps"], **variables).stdout, re.M))
+    def running(*within):
+        listed = jobs.run([*within, ddprun_bin, "ps"], **variables)
+        assert listed.returncode == 0, listed.stderr
+        return re.findall(r"(?m)^(\d+) +cat +running", listed.stdout)
 
     with contextlib.ExitStack() as ends:
         both = []
         for expected in (["1.sock"], ["1.1.sock", "1.sock"]):
-            job = subprocess.Popen([*apart, ddprun_bin, "--no-python", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   cwd=tmp_path, env=clean_environment(**variables))
+            job = ends.enter_context(subprocess.Popen([*apart, ddprun_bin, "--no-python", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                                      stderr=subprocess.DEVNULL, cwd=tmp_path, env=clean_environment(**variables)))
             ends.callback(job.kill)
-            ends.enter_context(job)
             both.append(job)
             jobs.wait_for(lambda: names() == expected, f"{expected}")  # noqa: B023: it is called at once
-        assert running() == 2
-        both[1].communicate(timeout=PATIENCE)
-        assert both[1].returncode == 0 and names() == ["1.sock"] and running() == 1
-        both[0].communicate(timeout=PATIENCE)
-        assert both[0].returncode == 0 and names() == []
+        jobs.wait_for(lambda: len(running()) == 2, "both jobs")
+        pids = running()
+        assert {pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in pids} == {"ddprun\n"} and "1" not in pids
+        assert running(*apart) == []
+        stopped = jobs.run([ddprun_bin, "stop", pids[0]], timeout=60, **variables)
+        assert stopped.returncode == 0 and "cat has ended" in stopped.stdout, stopped.stderr
+        assert running() == pids[1:] and len(names()) == 1
+        for job in both:
+            job.communicate(timeout=PATIENCE)
+        assert sorted(job.returncode for job in both) == [0, 143] and names() == []
+
+
+def test_an_agent_waits_while_another_one_looks_for_a_free_name(ddprun_bin, tmp_path):
+    folder = tmp_path / "ddprun"
+    folder.mkdir(mode=0o700)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with subprocess.Popen([ddprun_bin, "--no-python", "sh", "-c", "sleep 0.5; echo up; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          cwd=tmp_path, env=clean_environment(XDG_RUNTIME_DIR=str(tmp_path))) as job:
+        assert job.stdout.readline() and list(folder.iterdir()) == []
+        os.close(held)
+        jobs.wait_for((folder / f"{job.pid}.sock").exists, "the job's socket")
+        job.communicate(timeout=PATIENCE)
 
 
 def test_a_job_runs_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):

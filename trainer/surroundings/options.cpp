@@ -74,11 +74,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "--export-weights", exported,
          "write the weights of a checkpoint, or of a run directory's newest valid one, to a safetensors file, and train "
          "nothing")
+      ->type_name("CHECKPOINT FILE")
       ->option_text("CHECKPOINT FILE [train.json]")
       ->expected(2, kAnyNumber);
   std::vector<std::string> adapter;
   app.add_option("--export-adapter", adapter,
                  "write the low-rank updates of a run with model.lora to a folder, as the peft package does, and train nothing")
+      ->type_name("CHECKPOINT FOLDER")
       ->option_text("CHECKPOINT FOLDER [train.json]")
       ->expected(2, kAnyNumber);
   bool describe = false;

@@ -33,6 +33,9 @@ struct RunningWorker {
 
 // Those that have not ended; of --rank that one. Throws UsageError when there is none.
 std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<int> rank) {
+  if (number_of(job.status, "pid") != job.agent) {
+    throw UsageError("that job runs in a container with process ids of its own: ask for this within the container");
+  }
   std::vector<RunningWorker> workers;
   for (const json& worker : job.status.value("workers", json::array())) {
     const RunningWorker one{worker.value("rank", -1), worker.value("pid", 0L)};

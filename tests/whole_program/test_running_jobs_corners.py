@@ -207,6 +207,9 @@ def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path
         pids = running()
         assert {pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in pids} == {"ddprun\n"} and "1" not in pids
         assert running(*apart) == []
+        for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):  # the workers' pids mean other processes here
+            refused = jobs.run([ddprun_bin, *words], **variables)
+            assert refused.returncode == 2 and "in a container with process ids of its own" in refused.stderr, refused.stderr
         stopped = jobs.run([ddprun_bin, "stop", pids[0]], timeout=60, **variables)
         assert stopped.returncode == 0 and "cat has ended" in stopped.stdout, stopped.stderr
         assert running() == pids[1:] and len(names()) == 1

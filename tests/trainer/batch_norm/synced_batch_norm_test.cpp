@@ -221,6 +221,7 @@ void expect_the_loss_of_rank_1(bool in_backward) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {{1, -SIGKILL}}, &breaker);
   if (!rank) return;
+  sum_of_all(*rank, at::ones({1}));  // both have made the group
   const auto norm = norm_of(3);
   bool waiting = false;
   const SyncedBatchNorms synced(norm, rank->group, [&waiting](bool waits) { waiting = waits; });

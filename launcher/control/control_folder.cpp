@@ -48,14 +48,14 @@ std::optional<pid_t> agent_of_socket(const fs::path& socket) {
   const std::string name = socket.filename().string();
   const char* const all = name.data() + name.size();
   pid_t pid = 0;
-  auto [end, error] = std::from_chars(name.data(), all, pid);
-  if (error != std::errc() || pid <= 0) return std::nullopt;
+  const auto [behind_pid, no_pid] = std::from_chars(name.data(), all, pid);
+  if (no_pid != std::errc() || pid <= 0) return std::nullopt;
+  const std::string_view rest(behind_pid, all);
+  if (rest == kEnding) return pid;
   int number = 0;
-  if (const auto more = std::from_chars(end == all ? all : end + 1, all, number); *end == '.' && more.ec == std::errc()) {
-    if (number <= 0) return std::nullopt;
-    end = more.ptr;
-  }
-  return std::string_view(end) == kEnding ? std::optional(pid) : std::nullopt;
+  const auto [behind_number, no_number] = std::from_chars(rest.data() + rest.starts_with('.'), all, number);
+  const bool numbered = rest.starts_with('.') && no_number == std::errc() && number > 0;
+  return numbered && std::string_view(behind_number, all) == kEnding ? std::optional(pid) : std::nullopt;
 }
 
 }  // namespace ddprun

@@ -34,8 +34,9 @@ constexpr int kMostOfOnePid = 64;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kPatienceWithNodes{40};
-constexpr std::chrono::milliseconds kSoonest{100};  // after the start of the job
-constexpr std::chrono::milliseconds kLooksAgain{10};
+constexpr std::chrono::milliseconds kSoonest{100};    // after the start of the job
+constexpr std::chrono::milliseconds kLooksAgain{10};  // and later, each time twice as long
+constexpr std::chrono::milliseconds kLooksAgainAtMost{1000};
 
 bool is_users_own(int socket) {
   ucred peer{};
@@ -85,11 +86,13 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return error == boost::asio::error::connection_refused || error == boost::system::errc::no_such_file_or_directory;
   }
 
-  // The lock is for that other agent, which may look for a free name at this moment: the later one looks again.
+  // The lock is for that other agent, which may look for a free name at this moment: the later one looks again. It is no more
+  // than an instant; a blocking flock would stop this agent beside a holder that is stopped.
   void listen_in(const fs::path& folder) {
     const Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (locked.get() >= 0 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      start.expires_after(kLooksAgain);
+      start.expires_after(looks_again);
+      looks_again = std::min(2 * looks_again, kLooksAgainAtMost);
       return listen_soon();
     }
     try {
@@ -180,6 +183,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   std::vector<fs::path> folders;
   Hooks hooks;
   boost::asio::steady_timer start;
+  std::chrono::milliseconds looks_again = kLooksAgain;
   stream_protocol::acceptor acceptor;
   fs::path file;
   std::error_code ignored;

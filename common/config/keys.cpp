@@ -285,7 +285,8 @@ std::vector<Key> make_keys() {
           "below "
           "classes.",
           MEMBER(data.class_names), later_only({"csv"})),
-      key("data", "leave_out", TextListKind{}, "Columns that nothing is predicted from.", MEMBER(data.leave_out),
+      key("data", "leave_out", TextListKind{.of_empty_ones = true},
+          "Columns that nothing is predicted from; \"\" names one without a name.", MEMBER(data.leave_out),
           later_only({"csv"})),
       key("data", "standardize", BoolKind{},
           "Take the mean of the samples that are trained on from each column, and divide it by their standard deviation.",

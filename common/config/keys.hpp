@@ -45,7 +45,9 @@ struct NumberPairKind {  // each number in min <= x < max
   double min = 0;
   double max = 1;
 };
-struct TextListKind {};         // may be empty, its strings may not
+struct TextListKind {          // may be empty
+  bool of_empty_ones = false;  // whether its strings may be empty
+};
 struct ParameterGroupsKind {};  // common/config/parameter_groups.hpp
 using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind, TextListKind,
                           ParameterGroupsKind>;

@@ -119,9 +119,10 @@ bool accepts(const Kind& kind, const Json& value) {
                             return v.is_number() && v.get<double>() >= k.min && v.get<double>() < k.max;
                           });
                  },
-                 [&](const TextListKind&) {
+                 [&](const TextListKind& k) {
                    return value.is_array() && std::cmp_less_equal(value.size(), kMaxList) &&
-                          std::all_of(value.begin(), value.end(), is_text);
+                          std::all_of(value.begin(), value.end(),
+                                      [&](const Json& v) { return is_text(v) || (k.of_empty_ones && v == ""); });
                  },
                  [&](const ParameterGroupsKind&) {
                    return value.is_array() && std::cmp_less_equal(value.size(), kMaxList) && !problem_in_groups(value);

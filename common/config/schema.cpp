@@ -20,60 +20,62 @@ OrderedJson names_json(const std::vector<std::string_view>& names) {
 }
 
 OrderedJson kind_schema(const Kind& kind) {
-  return std::visit(
-      Overloaded{
-          [](const BoolKind&) -> OrderedJson {
-            return {{"type", "boolean"}};
-          },
-          [](const IntegerKind& k) -> OrderedJson {
-            const OrderedJson type = k.nullable ? OrderedJson{"integer", "null"} : OrderedJson("integer");
-            return {{"type", type}, {"minimum", k.min}, {"maximum", k.max}};
-          },
-          [](const NumberKind& k) {
-            OrderedJson out;
-            out["type"] = k.nullable ? OrderedJson{"number", "null"} : OrderedJson("number");
-            if (std::isfinite(k.min)) out[k.above_min ? "exclusiveMinimum" : "minimum"] = k.min;
-            if (std::isfinite(k.max)) out[k.below_max ? "exclusiveMaximum" : "maximum"] = k.max;
-            return out;
-          },
-          [](const TextKind& k) {
-            OrderedJson out{{"type", "string"}};
-            if (k.name_only) {
-              out["pattern"] = kNamePattern;
-            } else if (!k.may_be_empty) {
-              out["minLength"] = 1;
-            }
-            return out;
-          },
-          [](const NameKind& k) -> OrderedJson {
-            return {{"enum", names_json(k.names)}};
-          },
-          [](const IntegerListKind& k) -> OrderedJson {
-            return {{"type", "array"},
-                    {"items", {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}}},
-                    {"minItems", 1},
-                    {"maxItems", kMaxList}};
-          },
-          [](const NumberPairKind& k) -> OrderedJson {
-            return {{"type", "array"},
-                    {"items", {{"type", "number"}, {"minimum", k.min}, {"exclusiveMaximum", k.max}}},
-                    {"minItems", 2},
-                    {"maxItems", 2}};
-          },
-          [](const TextListKind&) -> OrderedJson {
-            return {{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}, {"maxItems", kMaxList}};
-          },
-          [](const ParameterGroupsKind&) {
-            const OrderedJson number{{"type", "number"}, {"minimum", 0}};
-            OrderedJson properties;
-            properties["parameters"] = {{"type", "string"}, {"minLength", 1}};
-            properties["lr_scale"] = number;
-            properties["weight_decay"] = number;
-            const OrderedJson group{
-                {"type", "object"}, {"additionalProperties", false}, {"properties", properties}, {"required", {"parameters"}}};
-            return OrderedJson{{"type", "array"}, {"items", group}, {"maxItems", kMaxList}};
-          }},
-      kind);
+  return std::visit(Overloaded{[](const BoolKind&) -> OrderedJson {
+                                 return {{"type", "boolean"}};
+                               },
+                               [](const IntegerKind& k) -> OrderedJson {
+                                 const OrderedJson type = k.nullable ? OrderedJson{"integer", "null"} : OrderedJson("integer");
+                                 return {{"type", type}, {"minimum", k.min}, {"maximum", k.max}};
+                               },
+                               [](const NumberKind& k) {
+                                 OrderedJson out;
+                                 out["type"] = k.nullable ? OrderedJson{"number", "null"} : OrderedJson("number");
+                                 if (std::isfinite(k.min)) out[k.above_min ? "exclusiveMinimum" : "minimum"] = k.min;
+                                 if (std::isfinite(k.max)) out[k.below_max ? "exclusiveMaximum" : "maximum"] = k.max;
+                                 return out;
+                               },
+                               [](const TextKind& k) {
+                                 OrderedJson out{{"type", "string"}};
+                                 if (k.name_only) {
+                                   out["pattern"] = kNamePattern;
+                                 } else if (!k.may_be_empty) {
+                                   out["minLength"] = 1;
+                                 }
+                                 return out;
+                               },
+                               [](const NameKind& k) -> OrderedJson {
+                                 return {{"enum", names_json(k.names)}};
+                               },
+                               [](const IntegerListKind& k) -> OrderedJson {
+                                 return {{"type", "array"},
+                                         {"items", {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}}},
+                                         {"minItems", 1},
+                                         {"maxItems", kMaxList}};
+                               },
+                               [](const NumberPairKind& k) -> OrderedJson {
+                                 return {{"type", "array"},
+                                         {"items", {{"type", "number"}, {"minimum", k.min}, {"exclusiveMaximum", k.max}}},
+                                         {"minItems", 2},
+                                         {"maxItems", 2}};
+                               },
+                               [](const TextListKind& k) -> OrderedJson {
+                                 OrderedJson text{{"type", "string"}};
+                                 if (!k.of_empty_ones) text["minLength"] = 1;
+                                 return {{"type", "array"}, {"items", text}, {"maxItems", kMaxList}};
+                               },
+                               [](const ParameterGroupsKind&) {
+                                 const OrderedJson number{{"type", "number"}, {"minimum", 0}};
+                                 OrderedJson properties;
+                                 properties["parameters"] = {{"type", "string"}, {"minLength", 1}};
+                                 properties["lr_scale"] = number;
+                                 properties["weight_decay"] = number;
+                                 const OrderedJson group{{"type", "object"},
+                                                         {"additionalProperties", false},
+                                                         {"properties", properties},
+                                                         {"required", {"parameters"}}};
+                                 return OrderedJson{{"type", "array"}, {"items", group}, {"maxItems", kMaxList}};
+                               }},
+                    kind);
 }
 
 std::string types_text(const Key& key) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/bounded/bounded_file.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/refused_file.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
@@ -32,16 +33,8 @@ Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path file = checkpoint / kManifestFile;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
-  std::string text;
-  try {
-    errno = 0;
-    std::ifstream in(file, std::ios::binary);
-    if (!in.is_open()) throw_if_machine_lacks(errno, file.string() + " cannot be read");
-    text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    if (!in.is_open() || in.bad()) throw UsageError(file.string() + " cannot be read");
-  } catch (const std::ios_base::failure& unreadable) {  // of the iterator, which bypasses the stream's state
-    throw UsageError(file.string() + " cannot be read: " + unreadable.what());
-  }
+  constexpr std::size_t kMostBytes = 100'000'000;  // as of a safetensors header, which names the same tensors
+  const std::string text = read_bounded(file, kMostBytes, "a manifest");
   try {
     Manifest manifest = decode_manifest(text);
     if (folder_name(manifest.state.step) != published_name(checkpoint.filename().string())) {

@@ -9,6 +9,8 @@
 
 #include "common/base/error.hpp"
 #include "common/base/json_problem.hpp"
+#include "common/bounded/json_limits.hpp"
+#include "common/bounded/short_quote.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -30,7 +32,8 @@ double number_of(const json& text) {
   const std::string& digits = text.get_ref<const std::string&>();
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size()) throw UsageError("has '" + digits + "' for a number");
+  if (error != std::errc{} || end != digits.data() + digits.size())
+    throw UsageError("has '" + short_quote(digits) + "' for a number");
   return value;
 }
 
@@ -153,15 +156,17 @@ void check_files(Manifest& manifest) {
   std::int64_t bytes = 0;
   for (const auto& [name, file] : manifest.files) bytes += std::max<std::int64_t>(0, file.facts.bytes);
   for (const auto& [name, file] : manifest.files) {
-    if (name.empty() || name.find('/') != std::string::npos) throw UsageError("lists '" + name + "', which is no file's name");
+    if (name.empty() || name.find('/') != std::string::npos)
+      throw UsageError("lists '" + short_quote(name) + "', which is no file's name");
     if (!has.contains(file.role)) {
-      throw UsageError("lists " + name + " with the role '" + file.role +
+      throw UsageError("lists " + short_quote(name) + " with the role '" + short_quote(file.role) +
                        "', which this program does not know: a later ddprun wrote it");
     }
     has[file.role] = true;
     for (const auto& [tensor, piece] : file.pieces) {
       if (fits(piece.shape, bytes) && piece.begin >= 0) continue;
-      throw UsageError("says of " + name + " that it has a piece of " + tensor + ", with a size or a place that can't be");
+      throw UsageError("says of " + short_quote(name) + " that it has a piece of " + short_quote(tensor) +
+                       ", with a size or a place that can't be");
     }
   }
   for (const char* role : {kModelRole, kOptimizerRole}) {
@@ -192,11 +197,13 @@ std::string content_digest(const Manifest& manifest) {
 
 Manifest decode_manifest(const std::string& text) {
   try {
+    require_json_within(text, {.depth = 16});
     json value = json::parse(text);
     // Another version first: its checksum may be made otherwise.
     const json& version = value.at("version");
     if (version != kFirst && version != kByRole) {
-      throw UsageError("has version " + version.dump() + ", this program reads versions 1 and 2: a later ddprun wrote it");
+      throw UsageError("has version " + short_quote(version.dump()) +
+                       ", this program reads versions 1 and 2: a later ddprun wrote it");
     }
     const std::string expected = value.at(kOwnChecksum).get<std::string>();
     value.erase(kOwnChecksum);

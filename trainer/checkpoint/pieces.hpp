@@ -21,7 +21,8 @@ struct TensorPiece {
 // By the names of a file's tensors. One that is not named here is whole.
 using TensorPieces = std::map<std::string, TensorPiece>;
 
-// Puts pieces together.
+// Puts pieces together. A whole tensor is allocated only after all of its elements were found: a damaged shape in a manifest is
+// a bad checkpoint and no lack of memory.
 class WholeTensors {
  public:
   // Of one file. Throws UsageError for what can't be a piece of that tensor, or is there already.
@@ -30,9 +31,15 @@ class WholeTensors {
   std::vector<NamedTensor> take() &&;
 
  private:
+  struct Part {
+    std::int64_t end = 0;
+    at::Tensor tensor;
+  };
   struct Growing {
-    at::Tensor whole;
-    std::map<std::int64_t, std::int64_t> there;  // begin and end of each piece
+    std::vector<std::int64_t> shape;
+    std::int64_t elements = 0;
+    at::ScalarType type = at::kFloat;
+    std::map<std::int64_t, Part> there;  // by their first element
   };
   void add_piece(const NamedTensor& entry, const TensorPiece& piece);
 

@@ -19,7 +19,8 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/base/json_problem.hpp"
+#include "common/bounded/json_limits.hpp"
+#include "common/bounded/short_quote.hpp"
 #include "common/system/refused_file.hpp"
 
 namespace ddprun::trainer {
@@ -29,7 +30,7 @@ static_assert(std::endian::native == std::endian::little,
               "safetensors data is little endian and is written as it lies in memory");
 
 constexpr std::int64_t kLengthBytes = 8;
-constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors package's own limit
+constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the safetensors package's own limit
 constexpr const char* kMetadata = "__metadata__";
 // What a header costs in memory is many times its bytes.
 constexpr std::size_t kMostDimensions = 64;  // as many as PyTorch's operators take
@@ -139,56 +140,34 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
-// An object or an array that is being parsed.
-struct OpenValue {
-  std::set<std::string> keys{};
-  std::size_t elements = 0;
-};
-
-// nlohmann/json keeps the last of two equal keys silently; a header with two tensors of one name is ambiguous, so it is
-// refused. Nesting is at most object > tensor > array, so anything deeper is refused before it costs memory, and so is what is
-// longer than headers are.
+// Two tensors of one name are ambiguous, so they are refused. Nesting is at most object > tensor > array.
 nlohmann::json parse_header(const std::string& text, const InputFile& file) {
-  std::vector<OpenValue> opened;
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    using enum nlohmann::json::parse_event_t;
-    if (depth > 4) file.fail("its header is nested deeper than safetensors headers are");
-    if (event == object_end || event == array_end) {
-      opened.pop_back();
-      return true;
-    }
-    const bool in_array = !opened.empty() && opened.back().keys.empty();
-    if (in_array && event != key && ++opened.back().elements > kMostDimensions) {
-      file.fail("its header has a list of more than " + std::to_string(kMostDimensions) + " numbers");
-    }
-    if (event == object_start || event == array_start) opened.emplace_back();
-    if (event != key) return true;
-    std::set<std::string>& keys = opened.back().keys;
-    if (!keys.insert(parsed.get<std::string>()).second) {
-      file.fail("its header has the key '" + parsed.get<std::string>() + "' twice");
-    }
-    if (keys.size() > kMostKeys) file.fail("its header has more than " + std::to_string(kMostKeys) + " tensors or facts");
-    return true;
-  };
+  constexpr JsonLimits kLimits{.depth = 4,
+                               .values = kMaxHeaderBytes,
+                               .keys = kMostKeys,
+                               .elements = kMostDimensions,
+                               .unique_keys = true,
+                               .entries = "tensors or facts"};
   try {
-    nlohmann::json header = nlohmann::json::parse(text, watch);
-    if (!header.is_object()) file.fail("its header is not a JSON object");
-    return header;
-  } catch (const nlohmann::json::exception& error) {
-    file.fail("its header is not valid JSON (" + json_problem(error, text) + ")");
+    return parse_json_within(text, kLimits);
+  } catch (const UsageError& problem) {
+    file.fail(std::string("its header ") + problem.what());
   }
+}
+
+std::string text_of_json(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::int64_t non_negative(const nlohmann::json& value, const std::string& what, const InputFile& file) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
-    file.fail(what + " has " + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-              " where a non-negative integer is expected");
+    file.fail(what + " has " + short_quote(text_of_json(value)) + " where a non-negative integer is expected");
   }
   return value.get<std::int64_t>();
 }
 
 Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int64_t data_bytes, const InputFile& file) {
-  const std::string what = "tensor '" + name + "'";
+  const std::string what = "tensor '" + short_quote(name) + "'";
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets")) {
     file.fail(what + " must have exactly dtype, shape and data_offsets");
@@ -200,8 +179,7 @@ Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int
     if (dtype == known.name) entry.dtype = &known;
   }
   if (entry.dtype == nullptr) {
-    entry.problem = what + " has dtype " + dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                    "; expected one of " + all_dtypes();
+    entry.problem = what + " has dtype " + short_quote(text_of_json(dtype)) + "; expected one of " + all_dtypes();
     if (!dtype.is_string()) file.fail(entry.problem);
   }
   if (!value["shape"].is_array()) file.fail(what + " has a shape that is not an array");
@@ -212,14 +190,14 @@ Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int
   entry.begin = non_negative(offsets[0], what + ": data_offsets", file);
   entry.end = non_negative(offsets[1], what + ": data_offsets", file);
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    file.fail(what + " lies at bytes " + offsets.dump() + " of data that has " + std::to_string(data_bytes) +
-              " bytes (is the file truncated?)");
+    file.fail(what + " lies at bytes " + short_quote(text_of_json(offsets)) + " of data that has " +
+              std::to_string(data_bytes) + " bytes (is the file truncated?)");
   }
   if (entry.dtype == nullptr) return entry;
   const std::optional<std::int64_t> bytes = product(entry.shape, entry.dtype->bytes);
   if (!bytes || *bytes != entry.end - entry.begin) {
-    file.fail(what + " has shape " + value["shape"].dump() + " of " + entry.dtype->name + ", which does not fill its " +
-              std::to_string(entry.end - entry.begin) + " bytes");
+    file.fail(what + " has shape " + short_quote(text_of_json(value["shape"])) + " of " + entry.dtype->name +
+              ", which does not fill its " + std::to_string(entry.end - entry.begin) + " bytes");
   }
   return entry;
 }
@@ -231,8 +209,9 @@ void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes, const 
   std::int64_t covered = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != covered) {
-      file.fail("tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) + " of the data where byte " +
-                std::to_string(covered) + " is expected: " + (entry.begin < covered ? "tensors overlap" : "there is a hole"));
+      file.fail("tensor '" + short_quote(entry.name) + "' begins at byte " + std::to_string(entry.begin) +
+                " of the data where byte " + std::to_string(covered) +
+                " is expected: " + (entry.begin < covered ? "tensors overlap" : "there is a hole"));
     }
     covered = entry.end;
   }
@@ -250,7 +229,7 @@ at::Tensor read_tensor(const Entry& entry, InputFile& file) {
   if (entry.dtype->type == at::kBool) {
     const auto* values = static_cast<const unsigned char*>(tensor.data_ptr());
     if (std::any_of(values, values + bytes, [](unsigned char value) { return value > 1; })) {
-      file.fail("tensor '" + entry.name + "' is BOOL but has bytes other than 0 and 1");
+      file.fail("tensor '" + short_quote(entry.name) + "' is BOOL but has bytes other than 0 and 1");
     }
   }
   return tensor;
@@ -287,7 +266,7 @@ SafetensorsPlan plan_safetensors(const std::vector<NamedTensor>& tensors, const 
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (static_cast<std::int64_t>(text.size()) > kMaxHeaderBytes) {
+  if (text.size() > kMaxHeaderBytes) {
     throw InternalError("a safetensors header of " + std::to_string(text.size()) + " bytes is over the format's limit");
   }
   const auto length = static_cast<std::uint64_t>(text.size());
@@ -334,7 +313,7 @@ ReadHeader read_header(InputFile& file) {
   if (file.size() < kLengthBytes) file.fail("has " + std::to_string(file.size()) + " bytes, too few for a header");
   std::uint64_t header_bytes = 0;
   file.read(&header_bytes, kLengthBytes);
-  if (header_bytes > std::uint64_t{kMaxHeaderBytes} || static_cast<std::int64_t>(header_bytes) > file.size() - kLengthBytes) {
+  if (header_bytes > kMaxHeaderBytes || static_cast<std::int64_t>(header_bytes) > file.size() - kLengthBytes) {
     file.fail("its header should have " + std::to_string(header_bytes) + " bytes, but the file has " +
               std::to_string(file.size()) + " bytes and headers at most " + std::to_string(kMaxHeaderBytes) +
               " (is it a safetensors file?)");

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kMostRecords = std::int64_t{1} << 22;  // 13 GB
 constexpr std::int64_t kPixels = kCifarImage.channels * kCifarImage.height * kCifarImage.width;
 
 std::vector<std::string> files_of(Cifar kind, Split split) {
@@ -52,6 +53,10 @@ Dataset read_cifar(const fs::path& folder, Cifar kind, Split split) {
     if (none || size % record.bytes() != 0) {
       throw UsageError(c10::str("'", file.string(), "' has ", size, " bytes; expected records of ", record.bytes(),
                                 " bytes, as CIFAR-", record.classes, "'s binary version has them"));
+    }
+    if (size > kMostRecords * record.bytes()) {
+      throw UsageError(c10::str("'", file.string(), "' has ", size / record.bytes(), " records; a file of CIFAR has at most ",
+                                kMostRecords));
     }
     paths.push_back(file);
     count += size / record.bytes();

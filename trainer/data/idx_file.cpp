@@ -38,6 +38,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestHeader = 16;
 // Deflate codes at most 258 bytes with two bits: no stream grows by more than this (zlib's technical notes say 1032).
 constexpr std::uint64_t kMostInflation = 1032;
+// Images grow to some five times their file. A small file that claims much more is refused before its memory is allocated.
+constexpr std::uint64_t kMostGrowth = 256;
+constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 26;  // bytes
+constexpr std::uint64_t kMostMembers = std::uint64_t{1} << 20;
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {
   return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
@@ -146,6 +150,9 @@ class Gunzip {
   }
 
   void next_member() {
+    if (++members_ > kMostMembers) {
+      throw UsageError(c10::str("'", path_.string(), "' has more than ", kMostMembers, " gzip members; compress it in one"));
+    }
     if (consumed_ == input_.size()) {
       ended_ = true;
     } else if (::inflateReset(&stream_) != Z_OK) {
@@ -157,6 +164,7 @@ class Gunzip {
   fs::path path_;
   z_stream stream_{};
   std::size_t consumed_ = 0;
+  std::uint64_t members_ = 0;
   bool ended_ = false;
 };
 
@@ -261,6 +269,11 @@ at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& pa
   if (expected / kMostInflation > mapping.bytes().size()) {
     throw wrong_length(path, "truncated", expected,
                        c10::str("a gzip file of only ", mapping.bytes().size(), " bytes, which can't hold them"));
+  }
+  if (expected > kAlwaysFits && expected / kMostGrowth > mapping.bytes().size()) {
+    throw UsageError(c10::str("'", path.string(), "' has ", mapping.bytes().size(), " bytes and its header announces ",
+                              expected, "; a gzip file may hold at most ", kMostGrowth,
+                              " times its own bytes here. Store it without compression."));
   }
   if (at::Tensor sound = inflate_sound_gzip(mapping.bytes(), header, make_room); sound.defined()) return sound;
 

@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
+#include "common/bounded/short_quote.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/data/mapped_file.hpp"
 #include "trainer/finite/not_finite.hpp"
@@ -53,7 +55,7 @@ at::ScalarType numpy_type(std::string_view text, const std::string& file) {
   const std::string_view name = text.size() > 2 ? text.substr(1, text.find_first_of("'\"", 1) - 1) : text;
   const auto found = std::ranges::find(kNumpyTypes, name, &NumpyType::name);
   if (found != kNumpyTypes.end()) return found->type;
-  throw UsageError(file + ": has elements of type '" + std::string(name) +
+  throw UsageError(file + ": has elements of type '" + short_quote(name) +
                    "'; expected numbers of this machine's byte order, such as '<f4'. Convert it with astype('float32')");
 }
 
@@ -69,7 +71,7 @@ std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& 
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
     if (error != std::errc() || size < 0 || size > kMost || (size > 0 && elements > kMost / size) ||
         sizes.size() == kMostDimensions) {
-      throw UsageError(file + ": has a shape that can't be read in its header: " + std::string(text.substr(0, 40)));
+      throw UsageError(file + ": has a shape that can't be read in its header: " + printable(text.substr(0, 40)));
     }
     elements *= std::max<std::int64_t>(size, 1);
     sizes.push_back(size);
@@ -83,11 +85,19 @@ ArrayHeader npy_header(std::string_view bytes, const std::string& file) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   constexpr std::size_t kVersionEnd = 8;
   if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 4) throw UsageError(file + ": is no .npy file");
-  const std::size_t width = bytes[kMagic.size()] == 1 ? 2 : 4;  // of the header's length
+  const int version = static_cast<unsigned char>(bytes[kMagic.size()]);
+  if (version < 1 || version > 3) {
+    throw UsageError(file + ": has version " + std::to_string(version) + " of the .npy format; versions 1 to 3 can be read");
+  }
+  const std::size_t width = version == 1 ? 2 : 4;  // of the header's length
   std::size_t length = 0;
   for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<std::uint8_t>(bytes[kVersionEnd + i])} << (8 * i);
   const std::size_t begin = kVersionEnd + width;
   if (length > bytes.size() - begin) throw UsageError(file + ": is shorter than its header says");
+  if (constexpr std::size_t kMostHeader = std::size_t{1} << 16; length > kMostHeader) {
+    throw UsageError(file + ": has a header of " + std::to_string(length) + " bytes; a .npy file has at most " +
+                     std::to_string(kMostHeader));
+  }
   const std::string_view header = bytes.substr(begin, length);
   if (behind(header, "'fortran_order'", file).starts_with("True")) {
     throw UsageError(file + ": is stored in Fortran's order; save numpy.ascontiguousarray() of it");
@@ -121,21 +131,26 @@ Place place_in(const std::filesystem::path& folder, const std::string& what) {
 }
 
 ArrayHeader stored_header(const Place& place) {
+  constexpr std::size_t kShown = 20;
   std::string names;
-  for (const StoredTensor& tensor : list_safetensors(place.file)) {
+  const std::vector<StoredTensor> all = list_safetensors(place.file);
+  for (const StoredTensor& tensor : all) {
     if (tensor.name == place.tensor) {
       if (!tensor.problem.empty()) throw UsageError(place.file.string() + ": " + tensor.problem);
       return {.type = tensor.type, .sizes = tensor.sizes, .begin = tensor.begin};
     }
-    names += (names.empty() ? "" : ", ") + tensor.name;
   }
+  for (std::size_t i = 0; i < std::min(kShown, all.size()); ++i) names += (i == 0 ? "" : ", ") + short_quote(all[i].name);
+  if (all.size() > kShown) names += " and " + std::to_string(all.size() - kShown) + " more";
   throw UsageError(place.file.string() + ": has no tensor '" + place.tensor + "'; it has " + (names.empty() ? "none" : names));
 }
 
 ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
   const std::string file = place.file.string();
   const ArrayHeader header = place.tensor.empty() ? npy_header(mapped.bytes(), file) : stored_header(place);
-  const std::size_t expected = bytes_in_array(header), found = mapped.bytes().size() - static_cast<std::size_t>(header.begin);
+  const auto begin = static_cast<std::size_t>(header.begin);
+  if (begin > mapped.bytes().size()) throw UsageError(file + ": became shorter while it was read");
+  const std::size_t expected = bytes_in_array(header), found = mapped.bytes().size() - begin;
   if (place.tensor.empty() ? expected != found : expected > found) {
     throw UsageError(file + ": its header says " + std::to_string(expected) + " bytes of numbers, and " +
                      std::to_string(found) + " follow");

@@ -7,10 +7,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/bounded/short_quote.hpp"
 #include "trainer/data/mapped_file.hpp"
 #include "trainer/splits/held_out.hpp"
 #include "trainer/tables/csv_records.hpp"
@@ -20,10 +24,14 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Limits of a table, each named in the message for a file that breaks it. csv_records.hpp has the one of a field.
+constexpr std::size_t kMostColumns = std::size_t{1} << 20;
+constexpr std::int64_t kMostRows = std::int64_t{1} << 32;
+
 std::string list_of(const Names& names) {
   constexpr std::size_t kShown = 20;
   std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i) text += (i == 0 ? "'" : ", '") + short_quote(names[i]) + "'";
   return names.size() > kShown ? text + " and " + std::to_string(names.size() - kShown) + " more" : text;
 }
 
@@ -35,39 +43,53 @@ std::string_view trimmed(std::string_view text) {
 // Where in a line of the file the columns are.
 struct Columns {
   Names header;
-  Names names;                      // of the inputs, in the training file's order
-  std::vector<std::size_t> inputs;  // their places
+  std::unordered_map<std::string, std::size_t> places;  // by name
+  Names names;                                          // of the inputs, in the training file's order
+  std::vector<std::size_t> inputs;                      // their places
   std::size_t target = 0;
 };
 
-std::size_t place_of(const std::string& name, const Names& header, const char* key, const std::string& file) {
-  const auto found = std::ranges::find(header, name);
-  if (found != header.end()) return static_cast<std::size_t>(found - header.begin());
-  throw UsageError(file + ": has no column '" + name + "'" + (*key == 0 ? ", which the training file has" : "") +
-                   (*key == 0 ? "" : std::string(", which ") + key + " names") + "; its columns are " + list_of(header));
+std::size_t place_of(const std::string& name, const Columns& columns, const char* key, const std::string& file) {
+  const auto found = columns.places.find(name);
+  if (found != columns.places.end()) return found->second;
+  throw UsageError(file + ": has no column '" + short_quote(name) + "'" + (*key == 0 ? ", which the training file has" : "") +
+                   (*key == 0 ? "" : std::string(", which ") + key + " names") + "; its columns are " +
+                   list_of(columns.header));
 }
 
 Columns columns_in(CsvRecords& records, const DataConfig& config, const std::string& file) {
   Columns columns;
   if (!records.next(columns.header)) throw UsageError(file + ": has no line; expected a header that names the columns");
-  for (std::string& name : columns.header) name = trimmed(name);
-  for (auto name = columns.header.begin(); name != columns.header.end(); ++name) {
-    if (std::find(columns.header.begin(), name, *name) != name) {
-      throw UsageError(file + ":" + std::to_string(records.line()) + ": two columns are called '" + *name + "'");
-    }
+  if (columns.header.size() > kMostColumns) {
+    throw UsageError(file + ": has " + std::to_string(columns.header.size()) + " columns; a table has at most " +
+                     std::to_string(kMostColumns));
   }
-  columns.target = place_of(config.target, columns.header, "data.target", file);
-  for (const std::string& name : config.leave_out) place_of(name, columns.header, "data.leave_out", file);
   for (std::size_t i = 0; i < columns.header.size(); ++i) {
-    if (i == columns.target || std::ranges::find(config.leave_out, columns.header[i]) != config.leave_out.end()) continue;
+    std::string& name = columns.header[i];
+    name = std::string(trimmed(name));
+    if (columns.places.emplace(name, i).second) continue;
+    throw UsageError(file + ":" + std::to_string(records.line()) + ": two columns are called '" + short_quote(name) + "'");
+  }
+  columns.target = place_of(config.target, columns, "data.target", file);
+  std::unordered_set<std::size_t> unused{columns.target};
+  for (const std::string& name : config.leave_out) unused.insert(place_of(name, columns, "data.leave_out", file));
+  for (std::size_t i = 0; i < columns.header.size(); ++i) {
+    if (unused.contains(i)) continue;
     columns.names.push_back(columns.header[i]);
     columns.inputs.push_back(i);
   }
   if (columns.inputs.empty()) {
-    throw UsageError(file + ": no column is left to predict '" + config.target + "' from; its columns are " +
+    throw UsageError(file + ": no column is left to predict '" + short_quote(config.target) + "' from; its columns are " +
                      list_of(columns.header));
   }
   return columns;
+}
+
+// pandas writes its index as a first column without a name, and reads that one as "Unnamed: 0".
+bool looks_like_an_index(const std::string& name) {
+  constexpr std::string_view kUnnamed = "Unnamed: ";
+  return name.empty() ||
+         (name.starts_with(kUnnamed) && name.find_first_not_of("0123456789", kUnnamed.size()) == std::string::npos);
 }
 
 // The file's numbers; of the class, its number.
@@ -75,6 +97,34 @@ struct Numbers {
   std::vector<double> inputs;  // [rows, columns]
   std::vector<double> targets;
   Names names;
+};
+
+// The columns in which a field is not a number: the first such field of each. With one column it is reported at the field; a
+// real table may have a dozen, and one message names them all.
+class NotNumbers {
+ public:
+  explicit NotNumbers(std::string file) : file_(std::move(file)) {}
+
+  void add(std::size_t column, const std::string& name, const std::string& problem) {
+    if (!columns_.insert(column).second) return;
+    names_.push_back(name);
+    if (columns_.size() == 1) first_ = problem;
+  }
+  // The columns that are known are not looked at again.
+  bool has(std::size_t column) const { return columns_.contains(column); }
+  void throw_if_any() const {
+    if (columns_.empty()) return;
+    if (columns_.size() == 1) throw UsageError(first_);
+    throw UsageError(first_ + ". In all " + std::to_string(names_.size()) + " columns of " + file_ +
+                     " hold something else than numbers: " + list_of(names_) +
+                     ". Name them in data.leave_out, or make them numbers");
+  }
+
+ private:
+  std::string file_;
+  std::set<std::size_t> columns_;
+  Names names_;
+  std::string first_;
 };
 
 class CsvReader {
@@ -88,22 +138,31 @@ class CsvReader {
     if (!wanted.empty()) {
       columns.names = wanted;
       columns.inputs.clear();
-      for (const std::string& name : wanted) columns.inputs.push_back(place_of(name, columns.header, "", file_));
+      for (const std::string& name : wanted) columns.inputs.push_back(place_of(name, columns, "", file_));
     }
     Numbers numbers{.inputs = {}, .targets = {}, .names = columns.names};
+    NotNumbers not_numbers(file_);
     Names fields;
     std::int64_t rows = 0;
     for (; (limit == 0 || rows < limit) && records.next(fields); ++rows) {
       line_ = records.line();
+      if (rows == kMostRows) throw UsageError(here() + "a table has at most " + std::to_string(kMostRows) + " lines of data");
       if (fields.size() != columns.header.size()) {
+        not_numbers.throw_if_any();
         throw UsageError(here() + "expected " + std::to_string(columns.header.size()) +
                          " fields, as many as the header has, found " + std::to_string(fields.size()));
       }
       for (std::size_t i = 0; i < columns.inputs.size(); ++i) {
-        numbers.inputs.push_back(number_in(fields[columns.inputs[i]], columns.names[i]));
+        double value = 0;
+        if (!not_numbers.has(i)) {
+          const std::string problem = read_number(fields[columns.inputs[i]], columns.names[i], value);
+          if (!problem.empty()) not_numbers.add(i, columns.names[i], problem);
+        }
+        numbers.inputs.push_back(value);
       }
-      numbers.targets.push_back(target_in(fields[columns.target]));
+      numbers.targets.push_back(target_in(fields[columns.target], not_numbers));
     }
+    not_numbers.throw_if_any();
     if (rows == 0) throw UsageError(file_ + ": has a header and no line of data");
     rows_to_use(limit, rows, limit_key, file_);
     return numbers;
@@ -112,40 +171,48 @@ class CsvReader {
  private:
   std::string here() const { return file_ + ":" + std::to_string(line_) + ": "; }
 
-  std::string column(const std::string& name) const { return here() + "column '" + name + "': "; }
+  std::string column(const std::string& name) const { return here() + "column '" + short_quote(name) + "': "; }
 
-  double number_in(const std::string& field, const std::string& name) const {
+  // What is wrong with the field; empty: nothing.
+  std::string read_number(const std::string& field, const std::string& name, double& value) const {
     std::string_view text = trimmed(field);
     if (text.empty()) {
-      throw UsageError(column(name) + "expected a number, found nothing. Fill it in, remove the line, or name the column in " +
-                       "data.leave_out");
+      return column(name) +
+             "expected a number, found nothing. Fill it in, remove the line, or name the column in data.leave_out";
     }
     if (text.starts_with('+')) text.remove_prefix(1);
-    double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc() && end == text.data() + text.size();
     // What float32 can't hold is no number for a model.
-    if (whole && std::isfinite(static_cast<float>(value))) return value;
-    throw UsageError(column(name) + "expected a " + (whole ? "finite " : "") + "number, found '" + field + "'");
+    if (whole && std::isfinite(static_cast<float>(value))) return "";
+    return column(name) + "expected a " + (whole ? "finite " : "") + "number, found '" + short_quote(field) + "'";
   }
 
-  double target_in(const std::string& field) const {
-    if (config_.predict == DataConfig::Predict::kNumber) return number_in(field, config_.target);
+  double target_in(const std::string& field, const NotNumbers& not_numbers) const {
+    if (config_.predict == DataConfig::Predict::kNumber) {
+      double value = 0;
+      const std::string problem = read_number(field, config_.target, value);
+      if (problem.empty()) return value;
+      not_numbers.throw_if_any();
+      throw UsageError(problem);
+    }
     const std::string_view text = trimmed(field);
     if (!config_.class_names.empty()) {
       const auto found = std::ranges::find(config_.class_names, text);
       if (found != config_.class_names.end()) return static_cast<double>(found - config_.class_names.begin());
+      not_numbers.throw_if_any();
       throw UsageError(column(config_.target) + "expected one of data.class_names, " + list_of(config_.class_names) +
-                       ", found '" + field + "'");
+                       ", found '" + short_quote(field) + "'");
     }
     std::int64_t label = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
     if (error == std::errc() && end == text.data() + text.size() && label >= 0 && label < config_.classes) {
       return static_cast<double>(label);
     }
+    not_numbers.throw_if_any();
     throw UsageError(column(config_.target) + "expected a class from 0 to " + std::to_string(config_.classes - 1) +
-                     ", as data.classes says, found '" + field + "'. For names of classes set data.class_names; for numbers " +
-                     "set data.predict to \"number\"");
+                     ", as data.classes says, found '" + short_quote(field) +
+                     "'. For names of classes set data.class_names; for numbers set data.predict to \"number\"");
   }
 
   const DataConfig& config_;
@@ -208,6 +275,23 @@ Description describe_csv(const DataConfig& config) {
   const MappedFile mapped(file);
   CsvRecords records(mapped.bytes(), file);
   return describe_row({static_cast<std::int64_t>(columns_in(records, config, file).inputs.size())}, config.predict);
+}
+
+std::vector<std::string> notes_on_csv(const DataConfig& config) {
+  const std::string file = path_of_table(config, config.train_table);
+  const MappedFile mapped(file);
+  CsvRecords records(mapped.bytes(), file);
+  const Columns columns = columns_in(records, config, file);
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < columns.inputs.size(); ++i) {
+    const std::string& name = columns.names[i];
+    if (!looks_like_an_index(name)) continue;
+    notes.push_back(file + ": column " + std::to_string(columns.inputs[i] + 1) +
+                    (name.empty() ? " without a name" : " '" + short_quote(name) + "'") +
+                    " is an input of the model. If it is an index that pandas wrote, add \"" + short_quote(name) +
+                    "\" to data.leave_out");
+  }
+  return notes;
 }
 
 Sources read_csv(const TrainConfig& config) {

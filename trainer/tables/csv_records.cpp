@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/bounded/short_quote.hpp"
 
 namespace ddprun::trainer {
 
@@ -24,7 +25,9 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
     if (text_.starts_with('"')) {
       fields.push_back(quoted_field());
     } else {
-      std::string_view field = text_.substr(0, text_.find_first_of(",\n"));
+      const std::string_view first = text_.substr(0, kMostFieldBytes + 1);  // a search through the whole file is not needed
+      std::string_view field = first.substr(0, first.find_first_of(",\n"));
+      require_field_of(field.size());
       text_.remove_prefix(field.size());
       if (field.ends_with('\r')) field.remove_suffix(1);
       fields.emplace_back(field);
@@ -40,6 +43,12 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
   }
 }
 
+void CsvRecords::require_field_of(std::size_t bytes) const {
+  if (bytes <= kMostFieldBytes) return;
+  throw UsageError(name_ + ":" + std::to_string(line_) + ": a field has more than " + std::to_string(kMostFieldBytes) +
+                   " bytes; expected a table with commas and line ends");
+}
+
 std::string CsvRecords::quoted_field() {
   std::string field;
   text_.remove_prefix(1);
@@ -50,6 +59,7 @@ std::string CsvRecords::quoted_field() {
     }
     const std::string_view part = text_.substr(0, quote);
     next_line_ += std::ranges::count(part, '\n');
+    require_field_of(field.size() + part.size());
     field += part;
     text_.remove_prefix(quote + 1);
     if (!text_.starts_with('"')) break;
@@ -57,8 +67,8 @@ std::string CsvRecords::quoted_field() {
     text_.remove_prefix(1);
   }
   if (text_.starts_with(',') || at_line_end()) return field;
-  throw UsageError(name_ + ":" + std::to_string(line_) + ": expected a comma or the end of the line behind \"" + field +
-                   "\", found '" + text_.front() + "'");
+  throw UsageError(name_ + ":" + std::to_string(line_) + ": expected a comma or the end of the line behind \"" +
+                   short_quote(field) + "\", found '" + short_quote(text_.substr(0, 1)) + "'");
 }
 
 }  // namespace ddprun::trainer

@@ -10,7 +10,8 @@
 #include <unordered_map>
 
 #include "common/base/error.hpp"
-#include "common/base/printable.hpp"
+#include "common/bounded/short_quote.hpp"
+#include "trainer/tokens/added_tokens.hpp"
 #include "trainer/tokens/utf8.hpp"
 #include "trainer/tokens/words.hpp"
 
@@ -27,7 +28,7 @@ struct Merge {
 
 class BpeVocabulary : public Vocabulary {
  public:
-  explicit BpeVocabulary(const Bpe& bpe) : added_(bpe.added), prefix_space_(bpe.prefix_space), whole_words_(bpe.whole_words) {
+  explicit BpeVocabulary(const Bpe& bpe) : prefix_space_(bpe.prefix_space), whole_words_(bpe.whole_words) {
     for (const Bpe::Token& token : bpe.tokens) ids_.emplace(token.bytes, token.id);
     for (const auto* list : {&bpe.tokens, &bpe.added}) {
       for (const Bpe::Token& token : *list) {
@@ -46,8 +47,7 @@ class BpeVocabulary : public Vocabulary {
       const Id left = id_of(first), right = id_of(second), into = id_of(first + second);
       merges_.try_emplace(key(left, right), Merge{.rank = merges_.size(), .into = into});
     }
-    // The longest that fits is taken.
-    std::ranges::sort(added_, std::greater{}, [](const Bpe::Token& token) { return token.bytes.size(); });
+    for (const Bpe::Token& token : bpe.added) added_.add(token.bytes, token.id);
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
@@ -63,12 +63,10 @@ class BpeVocabulary : public Vocabulary {
     std::vector<Id> tokens;
     Remembered remembered;
     while (!text.empty()) {
-      const auto [begin, added] = next_added(text);
-      encode_part(text.substr(0, begin), tokens, remembered);
-      text.remove_prefix(begin);
-      if (added == nullptr) continue;
-      tokens.push_back(added->id);
-      text.remove_prefix(added->bytes.size());
+      const AddedTokens::Found added = added_.next_in(text);
+      encode_part(text.substr(0, added.begin), tokens, remembered);
+      text.remove_prefix(added.begin + added.bytes);
+      if (added.bytes > 0) tokens.push_back(added.id);
     }
     return tokens;
   }
@@ -80,18 +78,7 @@ class BpeVocabulary : public Vocabulary {
 
   Id id_of(const std::string& bytes) const {
     if (const auto found = ids_.find(bytes); found != ids_.end()) return found->second;
-    throw UsageError("a merge makes or takes '" + printable(bytes) + "', which is no token of the vocabulary");
-  }
-
-  // Where the first added token begins, or the end.
-  std::pair<std::size_t, const Bpe::Token*> next_added(std::string_view text) const {
-    if (added_.empty()) return {text.size(), nullptr};
-    for (std::size_t begin = 0; begin < text.size(); ++begin) {
-      for (const Bpe::Token& token : added_) {
-        if (text.substr(begin).starts_with(token.bytes)) return {begin, &token};
-      }
-    }
-    return {text.size(), nullptr};
+    throw UsageError("a merge makes or takes '" + short_quote(bytes) + "', which is no token of the vocabulary");
   }
 
   void encode_part(std::string_view text, std::vector<Id>& tokens, Remembered& remembered) const {
@@ -159,7 +146,7 @@ class BpeVocabulary : public Vocabulary {
   std::vector<std::string> bytes_;  // by id
   std::array<Id, 256> of_byte_{};
   std::unordered_map<std::uint64_t, Merge> merges_;
-  std::vector<Bpe::Token> added_;
+  AddedTokens added_;
   bool prefix_space_;
   bool whole_words_;
 };

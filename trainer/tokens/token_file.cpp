@@ -15,6 +15,7 @@
 #include "common/base/error.hpp"
 #include "trainer/data/fingerprint.hpp"
 #include "trainer/data/mapped_file.hpp"
+#include "trainer/tokens/container.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 
 namespace ddprun::trainer {
@@ -58,6 +59,14 @@ struct Tokens {
   }
 };
 
+void refuse_container(std::string_view bytes, const std::filesystem::path& file) {
+  const std::string_view found = container_of(bytes);
+  if (found.empty()) return;
+  throw UsageError(file.string() + ": is " + std::string(found) +
+                   "; expected text, or bare tokens of 16 or 32 bits in a *.bin. Unpack it: for an array of NumPy, " +
+                   "array.astype('uint16').tofile('tokens.bin')");
+}
+
 Tokens tokens_in(std::string_view bytes, const std::filesystem::path& file, std::size_t width) {
   if (is_text_file(file)) return {.bytes = bytes, .width = 1};
   const auto [magic, version, count] = header_of(bytes);
@@ -92,6 +101,7 @@ class TokenSource : public Source {
               const char* limit_key, const TokenReading& reading)
       : file_(file), block_(block), vocabulary_(vocabulary), end_of_document_(reading.end_of_document) {
     auto mapped = std::make_unique<MappedFile>(file);
+    refuse_container(mapped->bytes(), file);
     if (reading.vocabulary && is_text_file(file)) {
       encoded_ = reading.vocabulary->encode(mapped->bytes());
       tokens_ = {.bytes = bytes_in(encoded_), .width = sizeof(std::uint32_t)};

@@ -2,6 +2,7 @@
 #include "trainer/tokens/vocabulary_file.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,9 +12,11 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/base/printable.hpp"
+#include "common/bounded/json_limits.hpp"
+#include "common/bounded/short_quote.hpp"
 #include "trainer/data/mapped_file.hpp"
 #include "trainer/tokens/bpe.hpp"
+#include "trainer/tokens/special_tokens.hpp"
 #include "trainer/tokens/utf8.hpp"
 
 namespace ddprun::trainer {
@@ -22,7 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 using JsonValue = nlohmann::json;
 
-constexpr std::uint32_t kMostTokens = 100'000'000;
+// Limits of a file, each named in the message for a file that breaks it.
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 27;
+constexpr JsonLimits kJsonLimits{.depth = 32, .entries = "tokens"};
+constexpr std::size_t kMostAdded = std::size_t{1} << 20;
+constexpr std::size_t kMostAddedBytes = 256;  // of one
+// Numbers may have gaps, and a table has a place for each number below the highest.
+constexpr std::size_t kMostGaps = 65'536;
 
 // The bytes that stand in these files as other characters, GPT-2's bytes_to_unicode(): what is printed badly follows 255.
 std::map<char32_t, char> bytes_by_character() {
@@ -51,6 +60,11 @@ std::string bytes_of_spelling(std::string_view spelling) {
 
 JsonValue read_json(const fs::path& file) {
   const MappedFile mapped(file);
+  if (mapped.bytes().size() > kMostFileBytes) {
+    throw UsageError("has " + std::to_string(mapped.bytes().size()) + " bytes; a vocabulary has at most " +
+                     std::to_string(kMostFileBytes));
+  }
+  require_json_within(mapped.bytes(), kJsonLimits);
   try {
     return JsonValue::parse(mapped.bytes());
   } catch (const JsonValue::parse_error& error) {
@@ -63,10 +77,29 @@ void require(bool holds, const std::string& problem) {
 }
 
 std::uint32_t id_in(const JsonValue& id, const std::string& token) {
-  require(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
-          "the number of token '" + printable(token) + "' is " + id.dump() + "; expected one from 0 to below " +
-              std::to_string(kMostTokens));
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  require(id.is_number_unsigned() && id.get<std::uint64_t>() <= kMost, "the number of token '" + short_quote(token) + "' is " +
+                                                                           short_quote(id.dump()) +
+                                                                           "; expected one from 0 to " + std::to_string(kMost));
   return id.get<std::uint32_t>();
+}
+
+void require_numbers_without_gaps(const Bpe& bpe) {
+  const std::size_t tokens = bpe.tokens.size() + bpe.added.size(), most = 2 * tokens + kMostGaps;
+  for (const auto* list : {&bpe.tokens, &bpe.added}) {
+    for (const Bpe::Token& token : *list) {
+      require(token.id < most, "the number of token '" + short_quote(token.bytes) + "' is " + std::to_string(token.id) +
+                                   "; of " + std::to_string(tokens) + " tokens it has to be below " + std::to_string(most));
+    }
+  }
+}
+
+void require_added_within(const std::vector<Bpe::Token>& added) {
+  require(added.size() <= kMostAdded, "has more than " + std::to_string(kMostAdded) + " added tokens");
+  for (const Bpe::Token& token : added) {
+    require(token.bytes.size() <= kMostAddedBytes,
+            "added token '" + short_quote(token.bytes) + "' is longer than " + std::to_string(kMostAddedBytes) + " bytes");
+  }
 }
 
 std::vector<Bpe::Token> tokens_listed(const JsonValue& vocabulary) {
@@ -81,7 +114,7 @@ std::pair<std::string, std::string> merge_in(std::string_view text) {
   const std::size_t space = text.find(' ');
   const bool two = space != std::string_view::npos && space > 0 && space + 1 < text.size() &&
                    text.find(' ', space + 1) == std::string_view::npos;
-  require(two, "expected two tokens with a space between them as a merge, found '" + printable(text) + "'");
+  require(two, "expected two tokens with a space between them as a merge, found '" + short_quote(text) + "'");
   return {bytes_of_spelling(text.substr(0, space)), bytes_of_spelling(text.substr(space + 1))};
 }
 
@@ -107,7 +140,7 @@ std::vector<std::pair<std::string, std::string>> merges_in(const JsonValue& list
       continue;
     }
     require(merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(),
-            "expected two tokens as a merge, found " + printable(merge.dump()));
+            "expected two tokens as a merge, found " + short_quote(merge.dump()));
     merges.emplace_back(bytes_of_spelling(merge[0].get_ref<const std::string&>()),
                         bytes_of_spelling(merge[1].get_ref<const std::string&>()));
   }
@@ -130,11 +163,12 @@ std::vector<Bpe::Token> added_in(const JsonValue& json) {
   require(list.is_null() || list.is_array(), "expected an array at added_tokens");
   for (const JsonValue& token : list) {
     const JsonValue content = value_at(token, "/content");
-    require(content.is_string() && content != "", "expected a text at added_tokens[].content, found " + content.dump());
+    require(content.is_string() && content != "",
+            "expected a text at added_tokens[].content, found " + short_quote(content.dump()));
     const std::string text = content.get<std::string>();
     for (const char* trait : {"lstrip", "rstrip", "single_word"}) {
       require(is_unset(value_at(token, std::string("/") + trait)),
-              "added token '" + printable(text) + "' has \"" + trait + "\": true, which can't be read");
+              "added token '" + short_quote(text) + "' has \"" + trait + "\": true, which can't be read");
     }
     added.push_back({text, id_in(value_at(token, "/id"), text)});
   }
@@ -145,19 +179,19 @@ std::vector<Bpe::Token> added_in(const JsonValue& json) {
 Bpe bpe_in(const JsonValue& json) {
   require(json.is_object(), "expected an object");
   const auto require_unset = [&json](const std::string& pointer) {
-    require(is_unset(value_at(json, pointer)), "has " + printable(value_at(json, pointer).dump()) + " at " + pointer +
+    require(is_unset(value_at(json, pointer)), "has " + short_quote(value_at(json, pointer).dump()) + " at " + pointer +
                                                    "; only byte-level BPE with GPT-2's pattern of words can be read");
   };
   require(value_at(json, "/model/type") == "BPE" ||
               (value_at(json, "/model/type").is_null() && value_at(json, "/model/merges").is_array()),
-          "expected \"BPE\" at model.type, found " + value_at(json, "/model/type").dump());
+          "expected \"BPE\" at model.type, found " + short_quote(value_at(json, "/model/type").dump()));
   require_unset("/normalizer");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
     require_unset(std::string("/model/") + key);
   }
   const JsonValue words = value_at(json, "/pre_tokenizer");
   require(value_at(words, "/type") == "ByteLevel" && value_at(words, "/use_regex") != false,
-          "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + printable(words.dump()).substr(0, 200) +
+          "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + short_quote(words.dump()) +
               "; only byte-level BPE with GPT-2's pattern of words can be read");
   return {.tokens = tokens_listed(value_at(json, "/model/vocab")),
           .merges = merges_in(value_at(json, "/model/merges")),
@@ -168,10 +202,15 @@ Bpe bpe_in(const JsonValue& json) {
 
 std::shared_ptr<const Vocabulary> made_of(const fs::path& file, const auto& read) {
   try {
-    return make_bpe(read());
+    const Bpe bpe = read();
+    require_numbers_without_gaps(bpe);
+    require_added_within(bpe.added);
+    return make_bpe(bpe);
   } catch (const UsageError& problem) {
     const std::string text = problem.what();
-    throw UsageError(text.starts_with(file.string()) ? text : file.string() + ": " + text);
+    const bool names_a_file =
+        text.starts_with(file.string()) || (file.has_parent_path() && text.starts_with((file.parent_path() / "").string()));
+    throw UsageError(names_a_file ? text : file.string() + ": " + text);
   }
 }
 
@@ -189,8 +228,9 @@ std::shared_ptr<const Vocabulary> read_vocabulary(const fs::path& path) {
                      "; expected a folder with tokenizer.json, or with vocab.json and merges.txt");
   }
   return made_of(vocabulary, [&] {
-    Bpe bpe{.tokens = tokens_listed(read_json(vocabulary)), .merges = {}, .added = {}};
-    bpe.merges = merges_in_text(merges);
+    const JsonValue numbers = read_json(vocabulary);
+    Bpe bpe{.tokens = tokens_listed(numbers), .merges = merges_in_text(merges), .added = {}};
+    add_special_tokens(bpe, numbers, path);
     return bpe;
   });
 }

@@ -148,6 +148,12 @@ TEST(ParseConfig, GroupsOfParametersAndFrozenOnes) {
             1u);
 }
 
+TEST(ParseConfig, AColumnWithoutANameCanBeLeftOut) {
+  EXPECT_EQ(parsed(R"({"data": {"type": "csv", "dir": "d", "target": "y", "leave_out": [""]}, "model": {"type": "mlp"}})")
+                .data.leave_out,
+            std::vector<std::string>{""});
+}
+
 TEST(ParseConfig, GroupsThatAreWrongInside) {
   const auto refusal = [](const std::string& groups) { return refusal_of_keys(R"("optimizer": {"groups": )" + groups + "}"); };
   EXPECT_TRUE(refusal("3").starts_with("train.json:2:25: expected an array of up to 1000 objects such as")) << refusal("3");

@@ -1,6 +1,7 @@
 // Checkpoints: what is published, kept, found, refused and set aside.
 #include "trainer/checkpoint/checkpoint.hpp"
 
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/checkpoint/manifest.hpp"
+#include "trainer/checkpoint/pieces.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 
 namespace ddprun::trainer {
@@ -432,6 +434,18 @@ TEST(SecondFormat, PiecesThatAreNotTheWholeAreRefused) {
     const std::string text =
         problem(5, 5, [&](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"] = impossible; });
     EXPECT_NE(text.find("a piece of fc1.weight, with a size or a place that can't be"), std::string::npos) << text;
+  }
+}
+
+// A damaged shape is a bad checkpoint, after which an older one is looked for. Its terabytes are not allocated first.
+TEST(SecondFormat, AWholeTensorIsAllocatedAfterItsPiecesWereFound) {
+  WholeTensors tensors;
+  tensors.add({{"a", at::ones({1})}}, {{"a", {.shape = {1LL << 40}, .begin = 0}}});
+  try {
+    std::move(tensors).take();
+    FAIL() << "expected a refusal";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "no file has element 1 of a");
   }
 }
 

@@ -130,7 +130,7 @@ TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_EQ(refusal_of("a,b,y\n1, ,0\n"),
             "train.csv:2: column 'b': expected a number, found nothing. Fill it in, remove the line, or name the column in "
             "data.leave_out");
-  EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\n'");
+  EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\\u000a'");
   EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as many as the header has, found 2");
   EXPECT_EQ(refusal_of("a,b,y\n1,2,10\n"),
             "train.csv:2: column 'y': expected a class from 0 to 9, as data.classes says, found '10'. For names of classes set "
@@ -152,6 +152,57 @@ TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
   config_.data.class_names = {"no", "yes"};
   EXPECT_EQ(refusal_of("a,b,y\n1,2,maybe\n"),
             "train.csv:2: column 'y': expected one of data.class_names, 'no', 'yes', found 'maybe'");
+}
+
+// Real tables have several columns of text: one message names them all.
+TEST_F(Csv, AllColumnsThatAreNotNumbersAreNamed) {
+  EXPECT_EQ(refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
+            "train.csv:2: column 'sex': expected a number, found 'male'. In all 2 columns of " +
+                (folder_ / "train.csv").string() +
+                " hold something else than numbers: 'sex', 'class'. Name them in data.leave_out, or make them numbers");
+  EXPECT_TRUE(refusal_of("a,b,y\nx,x,0\n1,2\n").starts_with("train.csv:2: column 'a': expected a number, found 'x'. In all 2"));
+}
+
+TEST_F(Csv, AColumnWithoutANameIsReportedAndCanBeLeftOut) {
+  write("train.csv", ",b,y\n0,2,0\n1,3,1\n");
+  EXPECT_EQ(notes_on_csv(config_.data),
+            std::vector<std::string>{(folder_ / "train.csv").string() +
+                                     ": column 1 without a name is an input of the model. If it is an index that pandas wrote, "
+                                     "add \"\" to data.leave_out"});
+  write("test.csv", ",b,y\n0,2,0\n");
+  config_.data.leave_out = {""};
+  EXPECT_TRUE(notes_on_csv(config_.data).empty());
+  EXPECT_EQ(read_csv(config_).train->describe().tensors[0].sizes, std::vector<std::int64_t>{1});
+  config_.data.leave_out.clear();
+  write("train.csv", "Unnamed: 0,b,y\n0,2,0\n");
+  EXPECT_EQ(notes_on_csv(config_.data).size(), 1U);
+  write("train.csv", "Unnamed: x,b,y\n0,2,0\n");
+  EXPECT_TRUE(notes_on_csv(config_.data).empty());
+}
+
+// Names were compared with each other: 40,000 columns took half a minute for both files.
+TEST_F(Csv, WideTablesAreReadInTimeOfTheirSize) {
+  std::string header, row;
+  for (int i = 0; i < 200'000; ++i) {
+    header += "c" + std::to_string(i) + ",";
+    row += "1,";
+  }
+  write("train.csv", header + "y\n" + row + "0\n");
+  write("test.csv", header + "y\n" + row + "0\n");
+  EXPECT_EQ(read_csv(config_).test->describe().tensors[0].sizes, std::vector<std::int64_t>{200'000});
+}
+
+TEST_F(Csv, LimitsAreNamedAndMessagesAreShort) {
+  EXPECT_EQ(refusal_of(std::string((1 << 20) + 1, 'a')),
+            "train.csv:1: a field has more than 1048576 bytes; expected a table with commas and line ends");
+  EXPECT_EQ(refusal_of("\"" + std::string((1 << 20) + 1, 'a') + "\"\n"),
+            "train.csv:1: a field has more than 1048576 bytes; expected a table with commas and line ends");
+  EXPECT_EQ(refusal_of(std::string(1 << 20, ',')), "train.csv: has 1048577 columns; a table has at most 1048576");
+  const std::string name(1000, 'n');
+  for (const std::string& text : {name + ",b\n", name + "," + name + ",y\n", "a,y\n" + name + ",0\n", "a,y\n0," + name + "\n",
+                                  "a,y\n\"" + name + "\"x,0\n", name + ",y\nx,0\n"}) {
+    EXPECT_LT(refusal_of(text).size(), 500U) << refusal_of(text);
+  }
 }
 
 TEST_F(Csv, SoManySamplesAsAreAskedFor) {

@@ -131,8 +131,99 @@ TEST(VocabularyFile, WhatWouldGiveOtherTokensIsRefused) {
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["merges"].push_back({"q"}); }),
             "expected two tokens as a merge, found [\"q\"]");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["a"] = -1; }),
-            "the number of token 'a' is -1; expected one from 0 to below 100000000");
+            "the number of token 'a' is -1; expected one from 0 to 4294967295");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json = 3; }), "expected an object");
+}
+
+TEST(VocabularyFile, LimitsAreNamed) {
+  // A table with a place for each number would have three gigabytes.
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["ab"] = 99'999'999; }).substr(0, 64),
+            "the number of token 'ab' is 99999999; of 423 tokens it has to be");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["content"] = std::string(257, 'a'); }),
+            "added token '" + std::string(100, 'a') + "... (257 bytes)' is longer than 256 bytes");
+  EXPECT_EQ(refusal_of_tokenizer(
+                [](GoldenJson& json) { json["normalizer"] = GoldenJson::parse(std::string(40, '[') + std::string(40, ']')); }),
+            "is nested deeper than 32 levels");
+  const std::string text = refusal_of_tokenizer([](GoldenJson& json) { json["normalizer"] = std::string(100'000, 'n'); });
+  EXPECT_LT(text.size(), 250U) << text.substr(0, 300);
+}
+
+// Each place of the text was compared with each added token: 240 kB and 20,000 tokens took half a minute.
+TEST(Bpe, ManyAddedTokensAreFoundInTimeOfTheText) {
+  Bpe bpe;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) bpe.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
+  for (std::uint32_t i = 0; i < 200'000; ++i) bpe.added.push_back({"<" + std::to_string(i) + ">", 256 + i});
+  bpe.added.push_back({"<1", 300'000});
+  std::string text;
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < 200'000; ++i) {
+    text += "x<" + std::to_string(i) + ">";
+    expected.insert(expected.end(), {'x', 256 + i});
+  }
+  EXPECT_EQ(make_bpe(bpe)->encode(text), expected) << "the longest one is taken";
+  EXPECT_EQ(make_bpe(bpe)->encode("<<1<"), (std::vector<std::uint32_t>{'<', 300'000, '<'}));
+}
+
+class TwoFiles : public testing::Test {
+ protected:
+  TwoFiles() { write_two_files(folder_); }
+
+  void give_numbers_to(const std::vector<std::string>& tokens) {
+    GoldenJson vocabulary = golden_tokens()["vocabulary"];
+    for (const std::string& token : tokens) vocabulary[token] = vocabulary.size();
+    write_text(folder_ / "vocab.json", vocabulary.dump());
+  }
+  std::vector<std::uint32_t> tokens_of(const std::string& text) const { return read_vocabulary(folder_.path())->encode(text); }
+  std::string refusal() const {
+    try {
+      read_vocabulary(folder_.path());
+    } catch (const UsageError& error) {
+      const std::string text = error.what(), folder = folder_.path().string() + "/";
+      return text.starts_with(folder) ? text.substr(folder.size()) : text;
+    }
+    return "";
+  }
+
+  TemporaryFolder folder_;
+};
+
+// transformers.GPT2Tokenizer finds "<|endoftext|>", and tokenizers' own trainers leave special tokens as entries that no merge
+// makes.
+TEST_F(TwoFiles, SpecialTokensAreThoseThatNoMergeMakes) {
+  give_numbers_to({"<|endoftext|>", "[PAD]", "madeupword"});
+  EXPECT_EQ(tokens_of("<|endoftext|>[PAD]<|endoftext|>"), (std::vector<std::uint32_t>{420, 421, 420}));
+  EXPECT_GT(tokens_of("madeupword").size(), 1U);
+  EXPECT_GT(tokens_of("<|end|>").size(), 1U);
+  EXPECT_EQ(read_vocabulary(folder_.path())->bytes_of(420), "<|endoftext|>");
+}
+
+TEST_F(TwoFiles, SpecialTokensAreThoseThatFilesBesideThemName) {
+  give_numbers_to({"<|endoftext|>", "[PAD]", "<s>", "<x>", "<y>"});
+  write_text(folder_ / "special_tokens_map.json",
+             R"({"pad_token": {"content": "[PAD]", "lstrip": false}, "additional_special_tokens": ["<x>"]})");
+  EXPECT_EQ(tokens_of("<|endoftext|>[PAD]<x>"), (std::vector<std::uint32_t>{420, 421, 423}));
+  EXPECT_GT(tokens_of("<s>").size(), 1U) << "none of the files names it";
+  write_text(folder_ / "tokenizer_config.json",
+             R"({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": true, "bos_token": "<s>",
+                 "added_tokens_decoder": {"424": {"content": "<y>", "lstrip": false}, "430": {"content": "<new>"}}})");
+  write_text(folder_ / "added_tokens.json", R"({"<later>": 431})");
+  EXPECT_EQ(tokens_of("<s><y><new><later>"), (std::vector<std::uint32_t>{422, 424, 430, 431}));
+  EXPECT_EQ(tokens_of("a"), tokens_of(" a")) << "a space is put before the text";
+}
+
+TEST_F(TwoFiles, SpecialTokensThatCantBeReadAreRefused) {
+  write_text(folder_ / "special_tokens_map.json", R"({"pad_token": "[PAD]"})");
+  EXPECT_EQ(refusal(),
+            "special_tokens_map.json: has the special token '[PAD]', whose number is in neither vocab.json nor "
+            "added_tokens.json. Add it there, or save a tokenizer.json");
+  write_text(folder_ / "special_tokens_map.json", R"({"mask_token": {"content": "a", "lstrip": true}})");
+  EXPECT_EQ(refusal(), "special_tokens_map.json: token 'a' has \"lstrip\": true, which can't be read; expected false");
+  write_text(folder_ / "special_tokens_map.json", "{");
+  EXPECT_EQ(refusal(), "special_tokens_map.json: is not valid JSON (it ends too early, after 1 bytes)");
+  std::filesystem::remove(folder_ / "special_tokens_map.json");
+  write_text(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  EXPECT_TRUE(refusal().starts_with("tokenizer_config.json: has the tokenizer_class 'Qwen2Tokenizer'; expected GPT2Tokenizer"))
+      << refusal();
 }
 
 TEST(VocabularyFile, FilesThatAreNoneAreRefused) {

@@ -175,6 +175,40 @@ TEST(Tokens, FilesThatAreNoneAreRefused) {
   EXPECT_THROW(token_source(folder.path(), 4, 1000, 0, ""), UsageError);
 }
 
+// Text or bare tokens inside something else would be trained on as the bytes of the container.
+TEST(Tokens, FilesInsideAContainerAreRefused) {
+  TemporaryFolder folder;
+  const std::string rest(600, '\1');
+  std::string tar = rest;
+  tar.replace(257, 5, "ustar");
+  const std::vector<std::pair<std::string, std::string>> containers{
+      {std::string("\x93NUMPY\1\0", 8), "a NumPy array (.npy)"},
+      {std::string("\x1f\x8b\x08\0\0\0\0\0\2\xff", 10), "a gzip file"},
+      {"PK\3\4", "a zip archive (.zip, .npz, .pt)"},
+      {"PAR1", "a Parquet file"},
+      {"\x28\xb5\x2f\xfd", "a zstd file"},
+      {std::string("\xfd"
+                   "7zXZ\0",
+                   6),
+       "an xz file"},
+      {"BZh91AY&SY", "a bzip2 file"},
+      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", "a PyTorch file (.pt)"},
+      {std::string("\x80\4\x95\x20\0\0\0\0\0\0\0", 11), "a pickle of Python"},
+      {std::string("\x20\0\0\0\0\0\0\0{\"", 10), "a safetensors file"},
+      {"\x89HDF\r\n\x1a\n", "an HDF5 file"},
+      {std::string("ARROW1\0\0", 8), "an Arrow file"},
+      {tar, "a tar archive"}};
+  for (const auto& [magic, name] : containers) {
+    for (const char* file : {"a.txt", "a.bin"}) {
+      EXPECT_TRUE(refusal(folder, file, magic + rest).starts_with("is " + name + "; expected text, or bare tokens"))
+          << name << ": " << refusal(folder, file, magic + rest);
+    }
+  }
+  // Texts and tokens that begin like some of them.
+  EXPECT_EQ(refusal(folder, "a.txt", "PARIS, BZh9 and PK, {\"a\": 1}"), "");
+  EXPECT_EQ(refusal(folder, "a.bin", as_bytes({0x8b1f, 0x2008, 1, 2, 3, 4, 5, 6})), "");
+}
+
 TEST(Tokens, OneThatIsNotInTheVocabularyIsNamedWithItsPlace) {
   TemporaryFolder folder;
   write_text(folder / "a.bin", as_bytes({1, 2, 3, 1000, 5, 6}));

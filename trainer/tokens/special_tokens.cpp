@@ -1,0 +1,167 @@
+// Implementation of special_tokens.hpp.
+#include "trainer/tokens/special_tokens.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unordered_set>
+
+#include "common/base/error.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/bounded/json_limits.hpp"
+#include "common/bounded/short_quote.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using TokenJson = nlohmann::json;
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr std::array kKeysOfTokens{"bos_token",           "eos_token", "unk_token",  "sep_token",
+                                   "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+                                   "extra_special_tokens"};
+// Tokenizers of transformers that cut a text into words by GPT-2's pattern.
+constexpr std::array<std::string_view, 10> kClassesWithWordsOfGpt2{"",
+                                                                   "GPT2Tokenizer",
+                                                                   "RobertaTokenizer",
+                                                                   "BartTokenizer",
+                                                                   "LEDTokenizer",
+                                                                   "LongformerTokenizer",
+                                                                   "BlenderbotTokenizer",
+                                                                   "PreTrainedTokenizer",
+                                                                   "TokenizersBackend",
+                                                                   "CodeGenTokenizer"};
+
+// An empty object where there is no such file.
+TokenJson read_if_there(const fs::path& file) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 26;
+  std::error_code unknown;
+  if (!fs::exists(file, unknown)) return TokenJson::object();
+  const std::string text = read_bounded(file, kMostBytes, "a list of special tokens");
+  try {
+    TokenJson json = parse_json_within(text, {.depth = 16, .values = 1 << 20});
+    if (!json.is_object()) throw UsageError("is not a JSON object");
+    return json;
+  } catch (const UsageError& problem) {
+    throw UsageError(file.string() + ": " + problem.what());
+  }
+}
+
+class SpecialTokens {
+ public:
+  // `numbers`: of tokens, by their text.
+  SpecialTokens(const TokenJson& numbers, const fs::path& file) : numbers_(numbers), file_(file) {}
+
+  // A text, an object with "content", or a list or an object of these.
+  void add(const TokenJson& named, std::optional<std::uint32_t> id = {}) {
+    if (named.is_string()) return add_text(named.get<std::string>(), id);
+    if (named.is_array()) {
+      for (const TokenJson& one : named) add(one);
+    } else if (named.is_object() && named.contains("content")) {
+      add_object(named, id);
+    } else if (named.is_object()) {
+      for (const TokenJson& one : named) add(one);
+    }
+  }
+
+  std::map<std::string, std::uint32_t> tokens;
+
+ private:
+  void add_object(const TokenJson& object, std::optional<std::uint32_t> id) {
+    if (!object["content"].is_string()) throw UsageError(file_.string() + ": has a token without a text at \"content\"");
+    const std::string text = object["content"].get<std::string>();
+    for (const char* trait : {"lstrip", "rstrip", "single_word"}) {
+      if (const auto found = object.find(trait); found == object.end() || *found == false) continue;
+      throw UsageError(file_.string() + ": token '" + short_quote(text) + "' has \"" + trait +
+                       "\": true, which can't be read; expected false");
+    }
+    add_text(text, id);
+  }
+
+  void add_text(const std::string& text, std::optional<std::uint32_t> id) {
+    if (text.empty()) return;
+    if (!id) {
+      const auto number = numbers_.find(text);
+      if (number == numbers_.end() || !number->is_number_unsigned() ||
+          number->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max()) {
+        throw UsageError(
+            file_.string() + ": has the special token '" + short_quote(text) +
+            "', whose number is in neither vocab.json nor added_tokens.json. Add it there, or save a tokenizer.json");
+      }
+      id = number->get<std::uint32_t>();
+    }
+    tokens[text] = *id;
+  }
+
+  const TokenJson& numbers_;
+  const fs::path& file_;
+};
+
+void require_words_of_gpt2(const TokenJson& config, const fs::path& file) {
+  const auto named = config.find("tokenizer_class");
+  if (named == config.end() || !named->is_string()) return;
+  const std::string whole = named->get<std::string>();
+  std::string_view name = whole;
+  if (name.ends_with("Fast")) name.remove_suffix(4);
+  if (std::ranges::find(kClassesWithWordsOfGpt2, name) != kClassesWithWordsOfGpt2.end()) return;
+  throw UsageError(file.string() + ": has the tokenizer_class '" + short_quote(whole) +
+                   "'; expected GPT2Tokenizer or one with its pattern of words. Tokenize the text in Python, or save a "
+                   "tokenizer.json");
+}
+
+// Of a folder with none of the three files.
+void add_entries_in_brackets(Bpe& bpe, const TokenJson& vocabulary, std::map<std::string, std::uint32_t>& tokens) {
+  std::unordered_set<std::string> made;
+  for (const auto& [left, right] : bpe.merges) made.insert(left + right);
+  for (const auto& [text, id] : vocabulary.items()) {
+    const bool brackets =
+        text.size() > 2 && ((text.front() == '<' && text.back() == '>') || (text.front() == '[' && text.back() == ']'));
+    if (brackets && id.is_number_unsigned() && !made.contains(text)) tokens[text] = id.get<std::uint32_t>();
+  }
+}
+
+}  // namespace
+
+void add_special_tokens(Bpe& bpe, const TokenJson& vocabulary, const fs::path& folder) {
+  const fs::path map_file = folder / "special_tokens_map.json", config_file = folder / "tokenizer_config.json",
+                 added_file = folder / "added_tokens.json";
+  const TokenJson map = read_if_there(map_file), config = read_if_there(config_file), added = read_if_there(added_file);
+  require_words_of_gpt2(config, config_file);
+  bpe.prefix_space = config.value("add_prefix_space", TokenJson(false)) == true;
+
+  TokenJson numbers = vocabulary;
+  numbers.update(added);
+  std::map<std::string, std::uint32_t> tokens;
+  if (const auto end = vocabulary.find(kEndOfText); end != vocabulary.end() && end->is_number_unsigned()) {
+    tokens[kEndOfText] = end->get<std::uint32_t>();
+  }
+  if (map.empty() && config.empty() && added.empty()) {
+    add_entries_in_brackets(bpe, vocabulary, tokens);
+  } else {
+    SpecialTokens of_added(numbers, added_file), of_config(numbers, config_file), of_map(numbers, map_file);
+    for (const auto& [text, id] : added.items()) of_added.add(TokenJson(text));
+    const TokenJson by_number = config.value("added_tokens_decoder", TokenJson::object());
+    for (const auto& [id, token] : by_number.items()) {
+      const bool is_number = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
+      if (!is_number)
+        throw UsageError(config_file.string() + ": has '" + short_quote(id) + "' in added_tokens_decoder; expected a number");
+      of_config.add(token, static_cast<std::uint32_t>(std::stoul(id)));
+      if (token.is_object() && token.contains("content")) numbers[token["content"].get<std::string>()] = std::stoul(id);
+    }
+    for (const char* key : kKeysOfTokens) {
+      if (const auto found = config.find(key); found != config.end()) of_config.add(*found);
+    }
+    of_map.add(map);
+    for (const SpecialTokens* one : {&of_added, &of_config, &of_map}) tokens.insert(one->tokens.begin(), one->tokens.end());
+  }
+  for (const auto& [text, id] : tokens) bpe.added.push_back({text, id});
+}
+
+}  // namespace ddprun::trainer

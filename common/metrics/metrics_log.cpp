@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun {
@@ -66,7 +67,7 @@ Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& n
 
 // Throws std::system_error naming the file.
 void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
-  if (!fs::is_regular_file(file)) return;
+  if (!fs::is_regular_file(file) || is_others_link(file)) return;
   std::string text;
   {
     std::ifstream in(file, std::ios::binary);
@@ -108,7 +109,8 @@ void MetricsLog::open() {
       trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step_) + " may appear twice");
     }
   }
-  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // Without O_NONBLOCK a pipe would keep the start waiting for a reader.
+  fd_ = open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   cut_ = cut_ || fd_ >= 0;
   if (fd_ < 0) {
     trouble("cannot open " + file_.string() + ": " + std::strerror(errno) +

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "common/base/error.hpp"
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/host_name.hpp"
 
 namespace ddprun {
@@ -119,10 +120,21 @@ bool is_still_there(int fd, const std::filesystem::path& file) {
          locked.st_ino == named.st_ino;
 }
 
+// The holder's name is written into the file, so it must be a file of this folder: not a link or a second name of another file.
+bool leads_elsewhere(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));
+}
+
 int open_lock_file(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if ((fd < 0 && errno == ELOOP) || (fd >= 0 && leads_elsewhere(fd))) {
+    if (fd >= 0) ::close(fd);
+    throw UsageError(file.string() +
+                     " is a link, or no regular file: expected the run's lock file; remove it or choose another --run-dir");
+  }
   if (fd < 0) {
-    throw UsageError("can't write " + file.string() + ": " + std::strerror(errno) + "; mend that or choose another --run-dir");
+    throw UsageError("can't write " + file.string() + ": " + std::strerror(errno) + "; fix that or choose another --run-dir");
   }
   return fd;
 }
@@ -131,6 +143,7 @@ int open_lock_file(const std::filesystem::path& file) {
 
 int take_run_lock(const std::filesystem::path& root) {
   const std::filesystem::path file = root / "lock";
+  refuse_others_links(root);
   const Clock::time_point begin = Clock::now();
   while (true) {
     const int fd = open_lock_file(file);

@@ -14,7 +14,8 @@ inline constexpr const char* kWriterClaim = "checkpoints/.writer";
 
 // Takes the lock of an existing directory and writes our name into it. The descriptor is CLOEXEC and stays open. If the file
 // names a process of this machine that is gone, the dead agent's guardian still holds the lock for some seconds: the call waits
-// for that. Throws UsageError that names the holder, or what the system refused.
+// for that. Throws UsageError that names the holder, what the system refused, or a link of another user in the directory, which
+// the run would follow (common/shared_folder).
 int take_run_lock(const std::filesystem::path& root);
 
 // Whether the lock on `fd` is still this directory's: not after the directory was removed, renamed or replaced.

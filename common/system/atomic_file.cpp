@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/write_all.hpp"
 
 namespace ddprun {
@@ -78,11 +79,11 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view c
 bool write_named_file(const std::filesystem::path& file, std::string_view content) {
   std::error_code none;
   const std::filesystem::file_status there = std::filesystem::symlink_status(file, none);
-  if (!std::filesystem::exists(there) || std::filesystem::is_regular_file(there)) {
+  if (!std::filesystem::exists(there) || std::filesystem::is_regular_file(there) || is_others_link(file)) {
     write_file_atomically(file, content);
     return true;
   }
-  const int fd = ::open(file.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  const int fd = open_unless_others_link(file, O_WRONLY | O_TRUNC | O_CLOEXEC);
   if (fd < 0) throw_errno(errno, "can't open " + file.string());
   const int error = write_all(fd, content);
   ::close(fd);

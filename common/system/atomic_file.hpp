@@ -10,7 +10,8 @@ namespace ddprun {
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
 
 // For a file that a user names. What is there and is no regular file, such as /dev/stdout, a pipe or a link, stays and is
-// written into: renamed over, it would be gone. Returns whether the file is a regular one of its own.
+// written into: renamed over, it would be gone. A link of another user (common/shared_folder) is replaced. Returns whether the
+// file is a regular one of its own.
 bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
 void fsync_directory(const std::filesystem::path& directory);

@@ -115,24 +115,27 @@ bool open_in_browser(const std::string& page) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void write_page(const fs::path& page, const std::string& report, const fs::path& file) {
-  const fs::path curves = RunLayout{file.parent_path()}.metrics();
-  std::ifstream metrics;  // a script without --run-dir has none
-  std::error_code none;
-  if (fs::is_regular_file(curves, none)) metrics.open(curves);
-  try {
-    write_named_file(page, report_page(report, metrics, file.string()));
-  } catch (const std::system_error& error) {
-    throw UsageError("cannot write " + page.string() + ": " + error.what() + "; --html names another file");
-  }
-}
-
 struct ReportRequest {
   std::string folder;  // empty: the newest run
   std::string page;
   bool json = false;
   bool open = false;
 };
+
+// A named file is written into, whatever it is. The page next to a report replaces what is there: the folder's owner may have made
+// a link of that name.
+void write_page(const ReportRequest& request, const fs::path& page, const std::string& report, const fs::path& file) {
+  const fs::path curves = RunLayout{file.parent_path()}.metrics();
+  std::ifstream metrics;  // a script without --run-dir has none
+  std::error_code none;
+  if (fs::is_regular_file(curves, none)) metrics.open(curves);
+  try {
+    const std::string text = report_page(report, metrics, file.string());
+    request.page.empty() ? write_file_atomically(page, text) : static_cast<void>(write_named_file(page, text));
+  } catch (const std::system_error& error) {
+    throw UsageError("cannot write " + page.string() + ": " + error.what() + "; --html names another file");
+  }
+}
 
 ReportRequest parse_report(std::span<const std::string> args) {
   ReportRequest request;
@@ -183,7 +186,7 @@ int show_report(std::span<const std::string> args) {
   text << in.rdbuf();
   if (!request.page.empty() || request.open) {
     const fs::path page = request.page.empty() ? file.parent_path() / "report.html" : fs::path(request.page);
-    write_page(page, text.str(), file);
+    write_page(request, page, text.str(), file);
     if (!request.open) return 0;
     const std::string place = fs::absolute(page).lexically_normal().string();
     print(open_in_browser(place) ? "opened " + place + "\n" : "the page is " + place + "\n");

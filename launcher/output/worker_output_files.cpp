@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/write_all.hpp"
 #include "launcher/output/last_exception.hpp"
 #include "launcher/output/last_lines.hpp"
@@ -70,7 +71,8 @@ const char* log_name(Stream stream) {
 }
 
 int make_folder(const fs::path& folder) {
-  if (::mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return 0;
+  if (::mkdir(folder.c_str(), 0777) == 0) return 0;
+  if (errno == EEXIST) return is_others_link(folder) ? ELOOP : 0;
   if (errno != ENOENT) return errno;
   std::error_code error;  // a parent is missing: this happens at most once in a run
   fs::create_directories(folder, error);
@@ -78,7 +80,7 @@ int make_folder(const fs::path& folder) {
 }
 
 int open_log(const fs::path& file) {
-  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  return open_unless_others_link(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
 std::int64_t line_count(const fs::path& file) {

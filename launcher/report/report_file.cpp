@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/write_all.hpp"
 
@@ -21,7 +22,7 @@ using Sync = ReportFile::Sync;
 int replace_file(const fs::path& file, std::string_view text) noexcept {
   try {
     const std::string temporary = file.string() + ".new";
-    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int fd = open_unless_others_link(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return errno;
     int error = write_all(fd, text);
     if (::close(fd) != 0 && error == 0) error = errno;

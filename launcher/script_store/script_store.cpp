@@ -37,6 +37,12 @@ std::optional<std::int64_t> number_in(std::string_view text) {
   return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
+// What one client's waiting for one key takes in memory: entries of two hash tables, each with the key, and a list of clients.
+std::size_t cost_of_waiting_for(std::string_view key) {
+  constexpr std::size_t kOfEntries = 256;
+  return kOfEntries + 2 * key.size();
+}
+
 // A key as people may read it.
 std::string shown(std::string_view key) {
   constexpr std::size_t kMost = 60;
@@ -54,36 +60,146 @@ void ScriptStore::gone(int client) {
   if (found == clients_.end()) return;
   stop_waiting(client);
   unfinished_bytes_ -= found->second.input.size();
+  unsent_bytes_ -= found->second.unsent;
+  if (found->second.in_line) std::erase(line_, client);
   clients_.erase(found);
 }
 
 std::vector<Action> ScriptStore::received(int number, std::string_view bytes) {
   const auto found = clients_.find(number);
   if (found == clients_.end()) return {};
-  Client& client = found->second;
-  client.input.append(bytes);
+  found->second.input.append(bytes);
   unfinished_bytes_ += bytes.size();
-  replied_bytes_ = 0;
-  std::size_t done = 0;
-  try {
-    while (client.input.size() - done >= client.needed) {
-      const ReadQuery read = read_query(std::string_view(client.input).substr(done), limits_);
-      if (!read.refusal.empty()) throw Refused{read.refusal};
-      client.needed = read.query ? 1 : read.bytes;
-      if (!read.query) break;
-      handle(number, *read.query);
-      done += read.bytes;
-    }
-    client.input.erase(0, done);
-    constexpr std::size_t kKept = 64 << 10;  // a large value was in it
-    if (client.input.empty() && client.input.capacity() > kKept) client.input.shrink_to_fit();
-    unfinished_bytes_ -= done;
-    if (unfinished_bytes_ > limits_.unfinished_bytes) throw Refused{"too much was sent by all clients that is no whole query"};
-  } catch (const Refused& refused) {
-    gone(number);
-    actions_.emplace_back(Disconnect{number, refused.why});
-  }
+  if (is_served(number)) process_or_cut_off(number, Turn::kNo);
+  enforce_bound();
   return std::exchange(actions_, {});
+}
+
+void ScriptStore::sent(int number, std::size_t bytes) {
+  const auto found = clients_.find(number);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  bytes = std::min(bytes, client.unsent);
+  client.unsent -= bytes;
+  unsent_bytes_ -= bytes;
+  client.read += bytes;
+  if (client.waits_for_reader && client.unsent <= limits_.light_bytes) wait_in_line(number, client, 0);
+}
+
+bool ScriptStore::is_served(int number) const {
+  const auto found = clients_.find(number);
+  return found != clients_.end() && !found->second.in_line && !found->second.waits_for_reader;
+}
+
+// ---- turns ----
+
+std::optional<int> ScriptStore::next_turn() const {
+  if (line_.empty() || !has_room_for(clients_.at(line_.front()).next_answer)) return std::nullopt;
+  return line_.front();
+}
+
+std::vector<Action> ScriptStore::take_turn() {
+  const auto number = next_turn();
+  if (!number) return {};
+  line_.pop_front();
+  clients_.at(*number).in_line = false;
+  process_or_cut_off(*number, Turn::kYes);
+  enforce_bound();
+  return std::exchange(actions_, {});
+}
+
+std::vector<Action> ScriptStore::make_room() {
+  auto worst = clients_.end();
+  for (auto one = clients_.begin(); one != clients_.end(); ++one) {
+    const bool stands = std::exchange(one->second.read, 0) < limits_.light_bytes && one->second.unsent > 0;
+    if (stands && (worst == clients_.end() || one->second.unsent > worst->second.unsent)) worst = one;
+  }
+  if (worst != clients_.end()) cut_off(worst->first, "others wait for room, and it does not read its answers");
+  return std::exchange(actions_, {});
+}
+
+void ScriptStore::wait_in_line(int number, Client& client, std::size_t next_answer) {
+  client.waits_for_reader = false;
+  client.in_line = true;
+  client.next_answer = next_answer;
+  line_.push_back(number);
+}
+
+bool ScriptStore::has_room_for(std::size_t answer) const {
+  return answer <= limits_.light_bytes || unsent_bytes_ == 0 || pending() + answer <= limits_.pending_bytes / 4 * 3;
+}
+
+// 0 for the kinds whose answers have a few bytes.
+std::size_t ScriptStore::answer_bytes(const Query& query) const {
+  constexpr std::size_t kLength = sizeof(std::uint64_t);
+  std::size_t bytes = 0;
+  switch (query.kind) {
+    case QueryKind::kGet:
+    case QueryKind::kGetMany:
+      for (const std::string_view key : query.keys) bytes += kLength + value_of(key).size();
+      return bytes;
+    case QueryKind::kCompareSet:
+      return kLength + std::max({value_of(query.keys[0]).size(), query.values[0].size(), query.values[1].size()});
+    case QueryKind::kListKeys:
+      return kLength + values_.size() * kLength + key_bytes_;
+    case QueryKind::kPop: {
+      const auto queue = queues_.find(std::string(query.keys[0]));
+      return 2 * kLength + (queue == queues_.end() ? 0 : queue->second.front().size());
+    }
+    default:
+      return 0;
+  }
+}
+
+void ScriptStore::process_or_cut_off(int number, Turn turn) {
+  try {
+    process(number, turn);
+  } catch (const Refused& refused) {
+    cut_off(number, refused.why);
+  }
+}
+
+// Serves the queries that are there, up to one that has to wait. With a turn, one of them may have a large answer.
+void ScriptStore::process(int number, Turn turn) {
+  Client& client = clients_.at(number);
+  std::size_t done = 0;
+  while (client.input.size() - done >= client.needed) {
+    const ReadQuery read = read_query(std::string_view(client.input).substr(done), limits_);
+    if (!read.refusal.empty()) throw Refused{read.refusal};
+    client.needed = read.query ? 1 : read.bytes;
+    if (!read.query) break;
+    if (client.unsent > limits_.light_bytes) {
+      client.waits_for_reader = true;
+      break;
+    }
+    const std::size_t answer = client.is_validated ? answer_bytes(*read.query) : 0;
+    if (answer > limits_.light_bytes && answer <= limits_.reply_bytes) {  // a larger one is refused
+      if (turn == Turn::kNo || !has_room_for(answer)) {
+        wait_in_line(number, client, answer);
+        break;
+      }
+      turn = Turn::kNo;
+    }
+    handle(number, *read.query);
+    done += read.bytes;
+  }
+  client.input.erase(0, done);
+  constexpr std::size_t kKept = 64 << 10;  // a large value was in it
+  if (client.input.empty() && client.input.capacity() > kKept) client.input.shrink_to_fit();
+  unfinished_bytes_ -= done;
+}
+
+void ScriptStore::cut_off(int client, const std::string& why) {
+  gone(client);
+  actions_.emplace_back(Disconnect{client, why});
+}
+
+void ScriptStore::enforce_bound() {
+  while (pending() > limits_.pending_bytes) {
+    const auto most = std::ranges::max_element(clients_, {}, [](const auto& one) { return one.second.pending(); });
+    cut_off(most->first, "the clients together have more than " + std::to_string(limits_.pending_bytes) +
+                             " bytes pending, and it has the most");
+  }
 }
 
 // TCPStore answers neither a set nor an append nor a push.
@@ -143,10 +259,10 @@ void ScriptStore::handle(int number, const Query& query) {
   }
 }
 
-// A client of PyTorch's reads an answer before it asks again.
+// The client exists.
 void ScriptStore::reply(int client, std::string bytes) {
-  replied_bytes_ += bytes.size();
-  if (replied_bytes_ > 2 * limits_.reply_bytes) throw Refused{"it asks for more and more without reading the answers"};
+  clients_.at(client).unsent += bytes.size();
+  unsent_bytes_ += bytes.size();
   actions_.emplace_back(Send{client, std::move(bytes)});
 }
 
@@ -174,6 +290,7 @@ void ScriptStore::set_value(const std::string& key, std::string_view value) {
     found->second = value;
   } else {
     charge(1, key.size() + value.size());
+    key_bytes_ += key.size();
     values_.emplace(key, value);
   }
 }
@@ -190,6 +307,7 @@ void ScriptStore::erase_value(const std::string& key) {
   const auto found = values_.find(key);
   bytes_ -= found->first.size() + found->second.size();
   --keys_;
+  key_bytes_ -= found->first.size();
   values_.erase(found);
 }
 
@@ -231,13 +349,13 @@ std::string ScriptStore::values_of(const std::vector<std::string_view>& keys) co
 }
 
 std::string ScriptStore::list_of_keys() const {
-  std::string bytes = raw(static_cast<std::int64_t>(values_.size()));
-  for (const auto& [key, value] : values_) {
-    add_text(bytes, key);
-    if (bytes.size() > limits_.reply_bytes) {
-      throw Refused{"the list of all keys has more than " + std::to_string(limits_.reply_bytes) + " bytes"};
-    }
+  const std::size_t size = answer_bytes({.kind = QueryKind::kListKeys});
+  if (size > limits_.reply_bytes) {
+    throw Refused{"the list of all keys has more than " + std::to_string(limits_.reply_bytes) + " bytes"};
   }
+  std::string bytes = raw(static_cast<std::int64_t>(values_.size()));
+  bytes.reserve(size);
+  for (const auto& [key, value] : values_) add_text(bytes, key);
   return bytes;
 }
 
@@ -281,14 +399,11 @@ std::int64_t ScriptStore::length_of_queue(const std::string& key) const {
 
 void ScriptStore::wait_for(int client, const std::vector<std::string_view>& keys) {
   stop_waiting(client);
-  std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
+  const std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
   for (const std::string_view key : keys) {
     const std::string wanted(key);
-    if (exists(wanted) || !awaits.insert(wanted).second) continue;
-    waiting_[wanted].push_back(client);
-    awaited_bytes_ += wanted.size();
+    if (!exists(wanted) && !awaits.contains(wanted)) await(client, wanted);
   }
-  if (awaited_bytes_ > limits_.awaited_bytes) throw Refused{"too many keys are waited for by all clients"};
   if (awaits.empty()) reply(client, one_byte(kStopWaiting));
 }
 
@@ -306,14 +421,21 @@ void ScriptStore::join_barrier(int client, const Query& query) {
     wake_all(key);
     return reply(client, one_byte(kStopWaiting));
   }
+  await(client, key);
+}
+
+void ScriptStore::await(int client, const std::string& key) {
+  Client& waiter = clients_.at(client);
   waiting_[key].push_back(client);
-  clients_.at(client).awaits.insert(key);
-  awaited_bytes_ += key.size();
+  waiter.awaits.insert(key);
+  waiter.awaited_cost += cost_of_waiting_for(key);
+  awaited_cost_ += cost_of_waiting_for(key);
 }
 
 void ScriptStore::stop_waiting(int client) {
-  for (const std::string& key : std::exchange(clients_.at(client).awaits, {})) {
-    awaited_bytes_ -= key.size();
+  Client& waiter = clients_.at(client);
+  awaited_cost_ -= std::exchange(waiter.awaited_cost, 0);
+  for (const std::string& key : std::exchange(waiter.awaits, {})) {
     const auto found = waiting_.find(key);
     if (found == waiting_.end()) continue;
     std::erase(found->second, client);
@@ -324,7 +446,7 @@ void ScriptStore::stop_waiting(int client) {
 void ScriptStore::wake_all(const std::string& key) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;
-  const std::deque<int> clients = std::move(found->second);
+  const std::vector<int> clients = std::move(found->second);
   waiting_.erase(found);
   for (const int client : clients) came(client, key);
 }
@@ -333,18 +455,18 @@ void ScriptStore::wake_one(const std::string& key) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;
   const int client = found->second.front();
-  found->second.pop_front();
+  found->second.erase(found->second.begin());
   if (found->second.empty()) waiting_.erase(found);
   came(client, key);
 }
 
-// A client that waits for several keys is answered when the last of them has come. Never throws: its byte is not charged to
-// whoever wakes it.
+// A client that waits for several keys is answered when the last of them has come.
 void ScriptStore::came(int client, const std::string& key) {
-  std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
-  awaited_bytes_ -= key.size();
-  awaits.erase(key);
-  if (awaits.empty()) actions_.emplace_back(Send{client, one_byte(kStopWaiting)});
+  Client& waiter = clients_.at(client);
+  waiter.awaited_cost -= cost_of_waiting_for(key);
+  awaited_cost_ -= cost_of_waiting_for(key);
+  waiter.awaits.erase(key);
+  if (waiter.awaits.empty()) reply(client, one_byte(kStopWaiting));
 }
 
 }  // namespace ddprun::script_store

@@ -18,10 +18,10 @@ struct Limits {
   std::size_t keys_of_a_query = 128 << 10;
   std::size_t query_bytes = 64 << 20;
   std::size_t reply_bytes = 64 << 20;
-  std::size_t keys = 1 << 20;                // values and queued values
-  std::size_t total_bytes = 512 << 20;       // of their keys and bytes
-  std::size_t unfinished_bytes = 256 << 20;  // of queries that have come in part, all clients together
-  std::size_t awaited_bytes = 64 << 20;      // of keys that clients wait for
+  std::size_t keys = 1 << 20;             // values and queued values
+  std::size_t total_bytes = 512 << 20;    // of their keys and bytes
+  std::size_t pending_bytes = 256 << 20;  // of all clients together, see script_store.hpp
+  std::size_t light_bytes = 64 << 10;     // an answer up to this size needs no turn
 };
 
 // The numbers are the protocol's.

@@ -12,6 +12,7 @@
 #include "common/base/error.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/run_directory/run_lock.hpp"
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/host_name.hpp"
 #include "common/system/unique_folder.hpp"
 #include "launcher/output/worker_output_files.hpp"
@@ -74,6 +75,7 @@ bool remove_known(const ScriptFolders& folders, int workers) {
 ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner) {
   ScriptFolders folders;
   if (!plan.run_dir.empty() && owner == FolderOwner::kOtherNode) {
+    refuse_others_links(plan.run_dir);
     make(plan.run_dir / "logs", "folder for logs");
     folders.files.report = report_of_other_node(plan.run_dir);
   } else if (!plan.run_dir.empty()) {

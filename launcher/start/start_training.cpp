@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/run_directory/run_directory.hpp"
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/print.hpp"
 #include "launcher/own_worker/worker_record.hpp"
 #include "launcher/report/report_summary.hpp"
@@ -30,6 +31,7 @@ int follow_training(Plan plan, std::optional<NetworkStart> network) {
   const PrivateConfig config(*plan.config);
   plan.command.back() = config.file().string();
   const fs::path report = report_of_other_node(plan.run_dir);
+  refuse_others_links(plan.run_dir);
   std::error_code error;
   fs::create_directories(report.parent_path(), error);
   if (error)

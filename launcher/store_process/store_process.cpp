@@ -18,8 +18,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -34,6 +36,9 @@ namespace {
 constexpr std::size_t kMostClients = 65536;
 constexpr int kMostNotes = 20;
 constexpr std::size_t kChunk = 64 << 10;
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+constexpr std::chrono::seconds kRoomWithin{1};
 
 // An address as people write it. IPv4 that came through an IPv6 socket is shown as IPv4.
 struct Peer {
@@ -102,18 +107,24 @@ class StoreServer {
 
  private:
   struct Client {
-    std::string outbox;  // what the socket did not take
+    std::string outbox;          // what the socket did not take
+    std::size_t outbox_at = 0;   // bytes of it that the socket has taken since
+    std::uint32_t events = EPOLLIN;  // that are watched
     std::string name;
   };
 
   void watch(int fd, std::uint32_t events, int operation) const;
   void accept_from(int listener);
   void read_from(int fd);
-  void carry_out(const std::vector<Action>& actions);
-  void send(int fd, std::string_view bytes);
+  void carry_out(std::vector<Action> actions);
+  void send(int fd, std::string bytes);
   void flush(int fd);
+  void watch_client(int fd);
   void close_client(int fd);
+  void serve_turn();
+  int wait_ms();
   void pause();
+  void resume();
   void note(const std::string& text);
 
   StoreSockets sockets_;
@@ -124,7 +135,9 @@ class StoreServer {
   int epoll_ = -1;
   bool kernel_tells_ = false;
   int notes_ = 0;
-  bool paused_ = false;  // no descriptor is free: nobody is let in until a client leaves
+  bool told_pause_ = false;
+  std::optional<Clock::time_point> paused_until_;  // no descriptor is free: new clients wait
+  std::optional<Clock::time_point> room_by_;       // large answers lack room; then it is made
 };
 
 StoreServer::StoreServer(const StoreSockets& sockets) : sockets_(sockets), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -147,7 +160,7 @@ void StoreServer::watch(int fd, std::uint32_t events, int operation) const {
 void StoreServer::run() {
   std::array<epoll_event, 256> events{};
   for (;;) {
-    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait_ms());
     if (count < 0 && errno != EINTR) return;
     const auto ready = std::span(events).first(static_cast<std::size_t>(std::max(count, 0)));
     for (const epoll_event& event : ready) {
@@ -158,7 +171,35 @@ void StoreServer::run() {
     for (const epoll_event& event : ready) {
       if (std::ranges::find(sockets_.listeners, event.data.fd) != sockets_.listeners.end()) accept_from(event.data.fd);
     }
+    serve_turn();
+    if (paused_until_ && Clock::now() >= *paused_until_) resume();
   }
+}
+
+// One large answer per pass, so that the queries of other clients are read between two of them.
+void StoreServer::serve_turn() {
+  if (room_by_ && Clock::now() >= *room_by_) {
+    room_by_.reset();
+    carry_out(store_.make_room());
+  }
+  if (const auto client = store_.next_turn()) {
+    carry_out(store_.take_turn());
+    watch_client(*client);
+  }
+}
+
+int StoreServer::wait_ms() {
+  if (store_.next_turn()) return 0;
+  if (!store_.lacks_room()) {
+    room_by_.reset();
+  } else if (!room_by_) {
+    room_by_ = Clock::now() + kRoomWithin;
+  }
+  std::optional<Clock::time_point> next = room_by_;
+  if (paused_until_ && (!next || *paused_until_ < *next)) next = paused_until_;
+  if (!next) return -1;
+  const auto rest = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+  return static_cast<int>(std::max<std::int64_t>(rest, 0));
 }
 
 void StoreServer::accept_from(int listener) {
@@ -187,10 +228,16 @@ void StoreServer::accept_from(int listener) {
   }
 }
 
+// Other programs can use up the machine's descriptors, so a client that leaves is not the only way to get one back.
 void StoreServer::pause() {
-  if (std::exchange(paused_, true)) return;
-  note("lets no more clients in until one leaves: " + std::string(std::strerror(errno)));
+  if (!std::exchange(told_pause_, true)) note("lets no clients in for the moment: " + std::string(std::strerror(errno)));
+  paused_until_ = Clock::now() + kPauseWithoutDescriptors;
   for (const int fd : sockets_.listeners) watch(fd, 0, EPOLL_CTL_MOD);
+}
+
+void StoreServer::resume() {
+  paused_until_.reset();
+  for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_MOD);
 }
 
 // A client that does not read its answers is not read either.
@@ -204,12 +251,13 @@ void StoreServer::read_from(int fd) {
     return close_client(fd);
   }
   carry_out(store_.received(fd, {chunk_.data(), static_cast<std::size_t>(n)}));
+  watch_client(fd);
 }
 
-void StoreServer::carry_out(const std::vector<Action>& actions) {
-  for (const Action& action : actions) {
-    if (const auto* answer = std::get_if<Send>(&action)) {
-      send(answer->client, answer->bytes);
+void StoreServer::carry_out(std::vector<Action> actions) {
+  for (Action& action : actions) {
+    if (auto* answer = std::get_if<Send>(&action)) {
+      send(answer->client, std::move(answer->bytes));
     } else if (const auto& cut = std::get<Disconnect>(action); clients_.contains(cut.client)) {
       note("cut off a client at " + clients_.at(cut.client).name + ": " + cut.why);
       close_client(cut.client);
@@ -217,39 +265,59 @@ void StoreServer::carry_out(const std::vector<Action>& actions) {
   }
 }
 
-void StoreServer::send(int fd, std::string_view bytes) {
-  const auto client = clients_.find(fd);
-  if (client == clients_.end()) return;
-  const bool waits = !client->second.outbox.empty();
-  client->second.outbox.append(bytes);
-  if (!waits) flush(fd);
-}
-
-void StoreServer::flush(int fd) {
+void StoreServer::send(int fd, std::string bytes) {
   const auto client = clients_.find(fd);
   if (client == clients_.end()) return;
   std::string& outbox = client->second.outbox;
-  std::size_t sent = 0;
-  while (sent < outbox.size()) {
-    const ssize_t n = ::send(fd, outbox.data() + sent, outbox.size() - sent, MSG_NOSIGNAL);
+  if (!outbox.empty()) {
+    outbox.append(bytes);
+    return;
+  }
+  outbox = std::move(bytes);
+  flush(fd);
+}
+
+void StoreServer::flush(int fd) {
+  const auto found = clients_.find(fd);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  const std::size_t before = client.outbox_at;
+  while (client.outbox_at < client.outbox.size()) {
+    const ssize_t n =
+        ::send(fd, client.outbox.data() + client.outbox_at, client.outbox.size() - client.outbox_at, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) {
       store_.gone(fd);
       return close_client(fd);
     }
     if (n < 0) break;
-    sent += static_cast<std::size_t>(n);
+    client.outbox_at += static_cast<std::size_t>(n);
   }
-  outbox.erase(0, sent);
-  if (outbox.empty() && outbox.capacity() > kChunk) outbox.shrink_to_fit();
-  watch(fd, outbox.empty() ? EPOLLIN : EPOLLOUT, EPOLL_CTL_MOD);
+  store_.sent(fd, client.outbox_at - before);
+  if (client.outbox_at == client.outbox.size()) {
+    client.outbox.clear();
+    client.outbox_at = 0;
+    if (client.outbox.capacity() > kChunk) client.outbox.shrink_to_fit();
+  }
+  watch_client(fd);
+}
+
+void StoreServer::watch_client(int fd) {
+  const auto found = clients_.find(fd);
+  if (found == clients_.end()) return;
+  std::uint32_t events = 0;
+  if (!found->second.outbox.empty()) {
+    events = EPOLLOUT;
+  } else if (store_.is_served(fd)) {
+    events = EPOLLIN;
+  }
+  if (std::exchange(found->second.events, events) != events) watch(fd, events, EPOLL_CTL_MOD);
 }
 
 void StoreServer::close_client(int fd) {
   ::close(fd);
   clients_.erase(fd);
-  if (!std::exchange(paused_, false)) return;
-  for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_MOD);
+  if (paused_until_) resume();
 }
 
 void StoreServer::note(const std::string& text) {

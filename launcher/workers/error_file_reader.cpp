@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/write_all.hpp"
 
 namespace ddprun {
@@ -69,7 +70,7 @@ bool copy_error_file(const std::filesystem::path& from, const std::filesystem::p
   if (!json.is_object()) return false;
   if (exit_code != 0 && json.contains("message") && json["message"].is_object()) json["message"]["errorCode"] = exit_code;
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  const int fd = ::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
+  const int fd = open_unless_others_link(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return false;
   const bool written = write_all(fd, text) == 0;
   return ::close(fd) == 0 && written;

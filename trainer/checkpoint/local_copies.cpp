@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/shared_folder/others_link.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 
 namespace ddprun::trainer {
@@ -71,7 +72,7 @@ bool OwnCopy::still_there() const {
 
 bool OwnCopy::try_to_lock(const fs::path& folder) {
   const fs::path file = folder / kLock;
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open_unless_others_link(file, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) give_up(errno, "cannot make " + file.string());
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
     lock_ = fd;

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/shared_folder/others_link.hpp"
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
@@ -79,7 +80,7 @@ Ledger::Ledger(const std::filesystem::path& folder, int rank, std::function<void
     : file_(ledger_file(folder, rank).string()), on_trouble_(std::move(on_trouble)) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  fd_ = open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd_ < 0) on_trouble_(file_ + ": " + std::generic_category().message(errno) + "; this rank writes no ledger");
 }
 

@@ -247,7 +247,7 @@ TEST(RunDirectory, APipeInPlaceOfAFileIsNotWaitedFor) {
   const TemporaryFolder folder;
   opened(folder / "a");
   for (const auto& [name, words] :
-       {std::pair("config.json", " has to be the run's config"), std::pair("lock", "can't write")}) {
+       {std::pair("config.json", " has to be the run's config"), std::pair("lock", " is a link, or no regular file")}) {
     const std::filesystem::path file = folder / "a" / name;
     std::filesystem::rename(file, folder / "kept");
     ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);

@@ -34,12 +34,12 @@ TEST_F(ScriptStoreTest, AValueIsThereForOthersAndSettingHasNoAnswer) {
   EXPECT_EQ(clients_.ask(2, get("a")), text(""));
 }
 
-TEST(ScriptStore, WhoWakesOthersWithTheLastOfItsAnswersWakesAll) {
-  Clients clients(Limits{.reply_bytes = 64});
+TEST(ScriptStore, AClientWithManyUnreadAnswersStillWakesOthers) {
+  Clients clients(Limits{.reply_bytes = 64, .light_bytes = 64});
   for (const int client : {1, 2, 3}) clients.connect(client);
   for (const int waits : {1, 2}) clients.say(waits, wait({"k"}));
   const std::string value(64 - sizeof(std::uint64_t), 'x');
-  clients.say(3, set("v", value) + get("v") + get("v") + set("k", "1"));  // twice 64 bytes: no byte is left
+  clients.say(3, set("v", value) + get("v") + get("v") + set("k", "1"));
   for (const int woken : {1, 2}) EXPECT_EQ(clients.got(woken), kStop);
   EXPECT_EQ(clients.cut_off(3), "");
   for (const int client : {1, 2, 3}) clients.leave(client);
@@ -181,8 +181,7 @@ class Limited : public Test {
             .reply_bytes = 200,
             .keys = 4,
             .total_bytes = 200,
-            .unfinished_bytes = 300,
-            .awaited_bytes = 20};
+            .pending_bytes = 1000};
   }
   std::string why(const std::vector<std::string>& said) {
     Clients clients(limits());
@@ -224,27 +223,104 @@ TEST_F(Limited, OfTheStore) {
 TEST_F(Limited, OfAnswers) {
   const std::string three = query(QueryKind::kGetMany, list({"a", "a", "a"}));
   EXPECT_EQ(why({set("a", std::string(90, 'v')), three}), "it asks for values of more than 200 bytes at once");
-  std::string many;
-  for (int i = 0; i < 5; ++i) many += get("a");
-  EXPECT_EQ(why({set("a", std::string(90, 'v')), many}), "it asks for more and more without reading the answers");
 }
 
 TEST_F(Limited, OfWhatAllClientsHoldTogether) {
+  const std::string why_cut = "the clients together have more than 1000 bytes pending, and it has the most";
   Clients clients(limits());
-  for (const int client : {1, 2, 3, 4, 5}) clients.connect(client);
-  for (const int client : {1, 2, 3}) {
-    clients.say(client, query(QueryKind::kSet, text("a") + raw_bytes<std::uint64_t>(100) + std::string(70, 'v')));
-  }
-  clients.say(4, query(QueryKind::kSet, text("a") + raw_bytes<std::uint64_t>(100) + std::string(70, 'v')));
-  EXPECT_EQ(clients.cut_off(4), "too much was sent by all clients that is no whole query");
+  for (int client = 1; client <= 12; ++client) clients.connect(client);
+  const std::string part = query(QueryKind::kSet, text("a") + raw_bytes<std::uint64_t>(100) + std::string(70, 'v'));
+  for (int client = 1; client <= 10; ++client) clients.say(client, part);
+  clients.say(11, part + "v");  // 88 bytes each
+  EXPECT_TRUE(clients.all_cut_off().empty());
+  clients.say(12, part);
+  EXPECT_EQ(clients.cut_off(11), why_cut);
+  EXPECT_EQ(clients.all_cut_off().size(), 1u);
   clients.say(1, std::string(30, 'v'));
   EXPECT_EQ(clients.ask(1, get("a")), text(std::string(100, 'v')));
+}
 
+TEST_F(Limited, AKeyThatIsAwaitedCountsWithItsMemory) {
+  Clients clients(limits());
+  for (const int client : {1, 2, 3}) clients.connect(client);
   clients.say(1, wait({"0123456789"}));
-  clients.say(5, wait({"0123456789", "x"}));
-  EXPECT_EQ(clients.cut_off(5), "too many keys are waited for by all clients");
-  clients.say(3, std::string(30, 'v') + set("0123456789", "1"));
+  clients.say(2, wait({"x", "y"}));
+  EXPECT_TRUE(clients.all_cut_off().empty());
+  EXPECT_GT(clients.store().pending(), 3 * 256u);
+  clients.say(3, wait({"z"}));
+  EXPECT_EQ(clients.all_cut_off().size(), 1u);
+  EXPECT_NE(clients.cut_off(2), "");  // it waits for the most
+  clients.say(3, set("0123456789", "1") + set("z", "1"));
   EXPECT_EQ(clients.got(1), kStop);
+  for (const int client : {1, 3}) clients.leave(client);
+  EXPECT_EQ(clients.store().pending(), 0u);
+}
+
+// ---- whose turn it is ----
+
+class Turns : public Test {
+ protected:
+  void SetUp() override {
+    for (const int client : {1, 2, 3, 4}) clients_.connect(client);
+    clients_.say(1, set("big", std::string(100, 'v')) + set("small", "v"));
+  }
+  static constexpr std::size_t kAnswer = 100 + sizeof(std::uint64_t);
+
+  Clients clients_{Limits{.pending_bytes = 400, .light_bytes = 50}};
+};
+
+TEST_F(Turns, AFewBytesThatAskForMuchDoNotKeepOthersWaiting) {
+  std::string many;
+  for (int i = 0; i < 5; ++i) many += get("big");
+  clients_.say_only(1, many);
+  EXPECT_EQ(clients_.got(1), "");  // its turn comes
+  EXPECT_FALSE(clients_.store().is_served(1));
+  EXPECT_EQ(clients_.store().next_turn(), 1);
+  clients_.say_only(2, get("small"));
+  EXPECT_EQ(clients_.got(2), text("v"));
+  clients_.take_turn();
+  EXPECT_EQ(clients_.got(1).size(), kAnswer);  // one each time
+  clients_.say_only(2, get("big"));
+  clients_.take_turn();
+  clients_.take_turn();
+  EXPECT_EQ(clients_.got(1).size(), kAnswer);
+  EXPECT_EQ(clients_.got(2).size(), kAnswer);
+  clients_.say(3, get("big"));
+  EXPECT_EQ(clients_.got(1).size(), 3 * kAnswer);
+  EXPECT_TRUE(clients_.all_cut_off().empty());
+}
+
+TEST_F(Turns, AClientThatDoesNotReadGetsOneLargeAnswer) {
+  clients_.say_only(1, get("big") + get("big"));
+  clients_.take_turn_unread();
+  EXPECT_EQ(clients_.got(1).size(), kAnswer);
+  EXPECT_EQ(clients_.store().next_turn(), std::nullopt);
+  EXPECT_FALSE(clients_.store().is_served(1));
+  clients_.read(1, kAnswer);
+  EXPECT_EQ(clients_.store().next_turn(), 1);
+  clients_.take_turn();
+  EXPECT_EQ(clients_.got(1).size(), kAnswer);
+  EXPECT_TRUE(clients_.store().is_served(1));
+}
+
+TEST_F(Turns, AnAnswerWithoutRoomWaitsAndThenTheOneThatReadsNothingIsCutOff) {
+  for (const int client : {1, 2}) {
+    clients_.say_only(client, get("big"));
+    clients_.take_turn_unread();
+  }
+  EXPECT_LE(clients_.store().pending(), 400u);
+  clients_.say_only(3, get("big"));
+  EXPECT_TRUE(clients_.store().lacks_room());
+  clients_.say_only(4, get("small"));
+  EXPECT_EQ(clients_.got(4), text("v"));
+  clients_.read(1, 60);
+  clients_.read(4, kAnswer);
+  clients_.make_room();
+  EXPECT_NE(clients_.cut_off(2), "");
+  EXPECT_EQ(clients_.all_cut_off().size(), 1u);
+  EXPECT_EQ(clients_.store().next_turn(), 3);
+  clients_.take_turn();
+  EXPECT_EQ(clients_.got(3).size(), kAnswer);
 }
 
 // ---- anything at all ----
@@ -301,7 +377,7 @@ TEST(ScriptStoreFuzz, PiecesDoNotMatter) {
                         .query_bytes = 400,
                         .keys = 40,
                         .total_bytes = 2000,
-                        .awaited_bytes = 60};
+                        .light_bytes = 60};
     Clients in_one(limits);
     Clients in_pieces(limits);
     for (const int client : {1, 2, 3}) {

@@ -60,15 +60,24 @@ class Clients {
     say(client, validate());
   }
   void say(int client, std::string_view bytes) {
-    for (const Action& action : store_.received(client, bytes)) {
-      if (const auto* sent = std::get_if<Send>(&action)) {
-        got_[sent->client] += sent->bytes;
-      } else {
-        const auto& cut = std::get<Disconnect>(action);
-        cut_off_[cut.client] = cut.why;
-      }
-    }
+    carry_out(store_.received(client, bytes));
+    while (store_.next_turn()) take_turn();
   }
+  // The same, and nobody reads an answer or gets a turn.
+  void say_only(int client, std::string_view bytes) {
+    reads_ = false;
+    carry_out(store_.received(client, bytes));
+    reads_ = true;
+  }
+  void take_turn() { carry_out(store_.take_turn()); }
+  void take_turn_unread() {
+    reads_ = false;
+    take_turn();
+    reads_ = true;
+  }
+  void make_room() { carry_out(store_.make_room()); }
+  void read(int client, std::size_t bytes) { store_.sent(client, bytes); }
+  ScriptStore& store() { return store_; }
   // What it got since the last time.
   std::string got(int client) { return std::exchange(got_[client], {}); }
   std::string ask(int client, std::string_view bytes) {
@@ -85,7 +94,20 @@ class Clients {
   void leave(int client) { store_.gone(client); }
 
  private:
+  void carry_out(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      if (const auto* sent = std::get_if<Send>(&action)) {
+        got_[sent->client] += sent->bytes;
+        if (reads_) store_.sent(sent->client, sent->bytes.size());
+      } else {
+        const auto& cut = std::get<Disconnect>(action);
+        cut_off_[cut.client] = cut.why;
+      }
+    }
+  }
+
   ScriptStore store_;
+  bool reads_ = true;
   std::map<int, std::string> got_;
   std::map<int, std::string> cut_off_;
 };

@@ -122,8 +122,8 @@ struct ReportRequest {
   bool open = false;
 };
 
-// A named file is written into, whatever it is. The page next to a report replaces what is there: the folder's owner may have made
-// a link of that name.
+// A named file is written into, whatever it is. The page next to a report replaces what is there: the folder's owner may have
+// made a link of that name.
 void write_page(const ReportRequest& request, const fs::path& page, const std::string& report, const fs::path& file) {
   const fs::path curves = RunLayout{file.parent_path()}.metrics();
   std::ifstream metrics;  // a script without --run-dir has none

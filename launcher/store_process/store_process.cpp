@@ -107,8 +107,8 @@ class StoreServer {
 
  private:
   struct Client {
-    std::string outbox;          // what the socket did not take
-    std::size_t outbox_at = 0;   // bytes of it that the socket has taken since
+    std::string outbox;              // what the socket did not take
+    std::size_t outbox_at = 0;       // bytes of it that the socket has taken since
     std::uint32_t events = EPOLLIN;  // that are watched
     std::string name;
   };

@@ -43,7 +43,7 @@ std::int64_t next_seconds(const fs::path& folder) {
 
 fs::path new_name(const fs::path& folder) {
   static std::atomic<int> opened{0};
-  return folder / (std::string(kPrefix) + std::to_string(next_seconds(folder)) + "." + host_name() + "." +
+  return folder / (std::string(kPrefix) + std::to_string(next_seconds(folder)) + "." + host_file_name() + "." +
                    std::to_string(::getpid()) + "." + std::to_string(opened++));
 }
 

@@ -6,12 +6,28 @@
 
 #include <array>
 #include <memory>
+#include <string_view>
 
 namespace ddprun {
 
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
+}
+
+std::string host_file_name() {
+  std::string safe;
+  for (const char c : host_name()) {
+    const auto byte = static_cast<unsigned char>(c);
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    const bool first_dot = c == '.' && safe.empty();  // neither "." nor "..", and no hidden file
+    if (byte > ' ' && byte != 0x7f && c != '/' && c != '%' && !first_dot) {
+      safe.push_back(c);
+    } else {
+      ((safe += '%') += kDigits[byte >> 4U]) += kDigits[byte & 15U];
+    }
+  }
+  return safe;
 }
 
 std::string full_host_name() {

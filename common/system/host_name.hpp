@@ -10,5 +10,7 @@ std::string full_host_name();
 
 // The name; "localhost" when the machine has none, so it is never empty. Any thread.
 std::string host_name();
+// The name as one component of a path: '/', control characters, spaces and a first dot are written as %xx.
+std::string host_file_name();
 
 }  // namespace ddprun

@@ -1,6 +1,10 @@
-// MASTER_ADDR and MASTER_PORT of a round, and the sockets at which scripts find their store. On one machine the port is
-// reserved until the next round (HeldPort). In a job on many machines the release has both, and only the node with group rank 0
-// reserves the port.
+// MASTER_ADDR and MASTER_PORT of a round, and the sockets at which scripts find their store. In a job on many machines the
+// release has both, and only the node with group rank 0 reserves the port (HeldPort).
+//
+// A port that the user named must survive the time between two rounds, since no other port will do. So it is released only
+// when the next round uses another one. While the agent's store has it, the kernel refuses it to every other user. Where the
+// store cannot listen in a later round all the same, rank 0 is left to try: its failure is a worker's failure, which the
+// restart policy retries. An error here would end the job with "wrong command line", though restarts are left.
 #pragma once
 
 #include <optional>
@@ -29,14 +33,12 @@ class MasterEndpoint {
   // Opens the store of scripts there, in place of the one of the round before.
   void take(const Plan& plan, JobLink* job, GuardianLink& guardian) {
     end_store(guardian);
+    const bool first = !std::exchange(was_taken_, true);
     if (job != nullptr) {
-      held_.reset();  // before the next is taken, since it may be the same
-      held_ = job->hold_master_port();
       address_ = job->master_address();
       port_ = job->release().master.port;
+      hold_port_of(*job, first);
     } else {
-      // A port that the user named stays reserved between rounds: otherwise another program could take it, and the job would
-      // fail in its middle.
       if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
         held_.reset();
         held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need, plan.rendezvous.port_range));
@@ -44,7 +46,7 @@ class MasterEndpoint {
       address_ = plan.master_addr;
       port_ = held_->port();
     }
-    open_store(plan, job);
+    open_store(plan, job, first);
   }
   // Gives the store to the guardian. Call it when the workers of a new round have been started, which it must not delay; where
   // the others stay it may come before.
@@ -67,10 +69,22 @@ class MasterEndpoint {
   }
 
  private:
+  void hold_port_of(JobLink& job, bool first) {
+    if (job.release().group_rank == 0 && held_ && held_->port() == port_) return;
+    held_.reset();
+    try {
+      held_ = job.hold_master_port();
+    } catch (const UsageError&) {
+      if (first) throw;
+    }
+  }
+
   // Another node may have it, or rank 0 hosts it.
-  void open_store(const Plan& plan, const JobLink* job) {
-    rank_0_hosts_ = !plan.agent_store;
-    if (!plan.agent_store || !held_) return;
+  void open_store(const Plan& plan, const JobLink* job, bool first) {
+    const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
+    rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && !held_);
+    if (held_) held_->let_in(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);
+    if (rank_0_hosts_ || !held_) return;
     store_is_for_one_machine_ = job == nullptr;
     try {
       store_ = open_store_sockets({.master_addr = address_,
@@ -78,14 +92,16 @@ class MasterEndpoint {
                                    .many_machines = job != nullptr,
                                    .own_address = job != nullptr ? job->own_address() : ""});
     } catch (const UsageError&) {
-      if (job == nullptr) throw;
-      rank_0_hosts_ = true;  // an agent of this machine listens there: then all is as without such a store
+      if (job == nullptr && first) throw;
+      rank_0_hosts_ = true;
+      held_->let_in(PortListener::kRank0);
     }
   }
 
   std::optional<HeldPort> held_;
   std::string address_;
   int port_ = 0;
+  bool was_taken_ = false;
   bool rank_0_hosts_ = true;  // the store of scripts
   ListeningSockets store_;    // between open_store() and serve_store()
   bool store_is_for_one_machine_ = true;

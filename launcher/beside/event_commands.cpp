@@ -2,6 +2,7 @@
 #include "launcher/beside/event_commands.hpp"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -49,17 +50,21 @@ void kill_with_group(pid_t pid) {
   if (::kill(-pid, SIGKILL) != 0) ::kill(pid, SIGKILL);  // it has no group of its own yet
 }
 
-// In the child, between fork and exec. Only calls that a child of a process with threads may make.
-[[noreturn]] void become(char* const* arguments, char* const* environment) {
+// In the child, between vfork and exec. It shares the parent's memory, so it only calls the kernel and changes its own locals.
+[[noreturn, gnu::noinline]] void become(char* const* arguments, char* const* environment) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no command outlives a killed agent
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  // Each descriptor should be close-on-exec already. This also covers one that a library opened without the flag.
+  ::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGPIPE, &standard, nullptr);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-  ::dup2(STDERR_FILENO, STDOUT_FILENO);
   ::execve(arguments[0], arguments, environment);
   ::_exit(127);
 }
@@ -150,9 +155,18 @@ void EventCommands::start(Kind& kind, const Variables& variables) {
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value.substr(0, value.find('\0')));
   std::vector<std::string> words{"/bin/sh", "-c", kind.command};
   const std::vector<char*> arguments = pointers_to(words), environment_pointers = pointers_to(environment);
-  const pid_t pid = ::fork();
-  if (pid < 0) return say_(kind.option + " could not be started: " + std::strerror(errno));
+  // vfork: the parent continues after the exec, when no copy of its descriptors is left. A forked child would keep them for a
+  // moment, and the name of the master port among them, so that the next round could not take it. Signals stay blocked in the
+  // child, since a handler of the agent would run in the agent's memory.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = ::vfork();
   if (pid == 0) become(arguments.data(), environment_pointers.data());
+  const int fork_error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return say_(kind.option + " could not be started: " + std::strerror(fork_error));
   const int end = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (end < 0) {
     const int error = errno;

@@ -19,6 +19,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include "common/system/close_on_exec.hpp"
 #include "common/system/descriptor.hpp"
 #include "launcher/control/control_folder.hpp"
 
@@ -79,10 +80,15 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return std::nullopt;
   }
 
+  // Does not wait: connect() blocks while the backlog of a stopped agent is full. Then it returns EAGAIN, and the name is taken.
   bool is_free(const fs::path& name) {
     error_code error;
     stream_protocol::socket probe(io);
-    probe.connect(stream_protocol::endpoint(name.string()), error);
+    open_close_on_exec(probe, stream_protocol(), error);
+    if (!error) probe.native_non_blocking(true, error);
+    const stream_protocol::endpoint there(name.string());
+    if (!error && ::connect(probe.native_handle(), there.data(), static_cast<socklen_t>(there.size())) != 0)
+      error.assign(errno, boost::system::system_category());
     return error == boost::asio::error::connection_refused || error == boost::system::errc::no_such_file_or_directory;
   }
 

@@ -21,9 +21,11 @@
 namespace ddprun {
 namespace {
 
+enum class Options { kReuseAddress, kNone };
+
 // Returns a bound socket, or -1 with errno set.
-int bound_socket(int port) {
-  const int on = 1;
+int bound_socket(int port, Options options = Options::kReuseAddress) {
+  const int on = options == Options::kReuseAddress ? 1 : 0;
   int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd >= 0) {
     const int off = 0;
@@ -86,10 +88,26 @@ std::string how_to_take_another() {
                    how_to_take_another());
 }
 
+// For an errno other than EADDRINUSE: then the name tells nothing about the port.
+[[noreturn]] void refuse_name(int error) {
+  const bool descriptors = error == EMFILE || error == ENFILE;
+  throw InternalError("cannot hold a master port: " + std::generic_category().message(error) +
+                      (descriptors ? "; raise the limit of descriptors (ulimit -Hn)" : ""));
+}
+
 void refuse_if_a_ddprun_holds(int port) {
   const int name_fd = name_of_port(port);
+  if (name_fd < 0 && errno != EADDRINUSE) refuse_name(errno);
   if (name_fd < 0) refuse_held(port);
   ::close(name_fd);
+}
+
+// Binds a port whose name is taken. That works if its holder does not have the port. Returns -1 if it does.
+int bound_although_named(int port) {
+  const int fd = bound_socket(port, Options::kNone);
+  const int on = 1;
+  if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  return fd;
 }
 
 constexpr int kTries = 64;  // how many ports of the kernel's choice are tried
@@ -155,11 +173,20 @@ HeldPort HeldPort::exactly(int port, std::chrono::milliseconds patience) {
                      how_to_take_another());
   }
   const int name_fd = name_of_port(port);
-  if (name_fd < 0) {
-    ::close(fd);
-    refuse_held(port);
-  }
-  return {fd, name_fd, port};
+  if (name_fd >= 0) return {fd, name_fd, port};
+  const int error = errno;
+  ::close(fd);
+  if (error != EADDRINUSE) refuse_name(error);
+  fd = bound_although_named(port);
+  if (fd < 0) refuse_held(port);
+  return {fd, -1, port};
+}
+
+void HeldPort::let_in(PortListener listener) {
+  const int rank_0 = listener == PortListener::kRank0 ? 1 : 0;
+  const int store = 1 - rank_0;
+  ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &rank_0, sizeof rank_0);
+  ::setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &store, sizeof store);
 }
 
 HeldPort HeldPort::of(int port, PortNeed need, const PortRange& range) {

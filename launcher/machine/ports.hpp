@@ -1,9 +1,15 @@
-// A TCP port that is reserved for MASTER_PORT. The socket is bound with SO_REUSEADDR but not listening, so the kernel gives the
-// port to nobody else, and rank 0's TCPStore can still bind it (decision 9). launcher/agent/master_endpoint.hpp holds one a
-// round.
+// A TCP port that is reserved for MASTER_PORT: a socket that is bound and does not listen. launcher/agent/master_endpoint.hpp
+// holds one over the rounds.
 //
-// Note: two such sockets can be bound to one port, so two jobs could believe that it is theirs. Each also takes an abstract
-// Unix socket named after the port; like ports, these names belong to the network namespace and end with their holder.
+// Who may listen at a port that is held: rank 0's TCPStore or the agent's store, and no other program. The kernel compares the
+// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a socket held with that
+// option lets rank 0's TCPStore in, which sets it (decision 9), and with it any other server on the machine. Two sockets of one
+// user with SO_REUSEPORT may share a port in any state. So while the agent's store listens there, hold() clears the first
+// option and sets the second: a program of another user gets EADDRINUSE, and so does every usual server of the same user.
+//
+// Note: two jobs of one kind could hold one port, and each would believe that it is theirs. Each also takes an abstract Unix
+// socket named after the port; these names belong to the network namespace, as ports do, and end with their holder. Any local
+// user can take such a name and not hold the port. Then the port decides: it is ours if a socket without options can bind it.
 #pragma once
 
 #include <chrono>
@@ -29,6 +35,9 @@ inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{3000};
 // Waits so long at most while a killed agent's store has the port. Whoever listens there next says what is wrong with it.
 void await_port_of_killed_agent(int port);
 
+// Who will listen there.
+enum class PortListener { kRank0, kAgentsStore };
+
 class HeldPort {
  public:
   // A port that the kernel chooses, or one of that range. Throws InternalError when the kernel has none, UsageError when the
@@ -45,6 +54,8 @@ class HeldPort {
   ~HeldPort();
 
   int port() const { return port_; }
+  // Lets that one listen there, and as few others as possible. A new HeldPort lets rank 0 in.
+  void let_in(PortListener listener);
 
  private:
   static HeldPort within(const PortRange& range);

@@ -56,6 +56,10 @@ struct Endpoint {
 
 Endpoint parse_endpoint(const std::string& text) {
   const auto there = parse_host_and_port(text);
+  if (const auto form = with_brackets(text); !there && form) {
+    throw UsageError("join: expected an IPv6 address with a port in brackets, " + *form + ", but got '" + text + "'; " +
+                     kJoinUsage);
+  }
   if (!there || there->host.empty() || there->port.value_or(0) < 1) {
     throw UsageError("join: expected HOST:PORT, as the coordinator's console shows it, but got '" + text + "'; " + kJoinUsage);
   }

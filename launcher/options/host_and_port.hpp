@@ -1,5 +1,11 @@
-// HOST:PORT as people write it. Used for every option that names another machine. Pure.
+// HOST:PORT as users write it. Used for every option that names another machine. Pure.
+//
+// An IPv6 address with a port needs brackets. Without them the text has two meanings, and guessing wrong costs ten minutes of
+// waiting for a host that does not exist: "fd00::7:29499" is no address (a group has four digits at most), and "fd00::7:2949"
+// is one, but more likely means port 2949 of fd00::7. Both are refused, and the message shows the form with brackets.
 #pragma once
+
+#include <arpa/inet.h>
 
 #include <optional>
 #include <string>
@@ -14,7 +20,27 @@ struct HostAndPort {
   std::optional<int> port;  // 0 to 65535
 };
 
-// HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone. Nothing when it is none of these.
+// Whether the text is an IPv6 address, possibly with a zone ("fe80::1%eth0").
+inline bool is_ipv6(std::string_view text) {
+  const std::size_t zone = text.find('%');
+  if (zone != std::string_view::npos && zone + 1 == text.size()) return false;
+  in6_addr address{};
+  return ::inet_pton(AF_INET6, std::string(text.substr(0, zone)).c_str(), &address) == 1;
+}
+
+// For an IPv6 address that is followed by a port without brackets: the form with brackets, to be shown in a message.
+inline std::optional<std::string> with_brackets(std::string_view text) {
+  text = without_spaces_around(text);
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || text.starts_with('[')) return std::nullopt;
+  const std::string_view last = text.substr(colon + 1);
+  constexpr std::size_t kFewestDigits = 4;  // a shorter last group is rarely meant as a port: "fe80::1:2"
+  const bool may_be_port = last.size() >= kFewestDigits && last.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!may_be_port || !is_ipv6(text.substr(0, colon))) return std::nullopt;
+  return "[" + std::string(text.substr(0, colon)) + "]:" + std::string(last);
+}
+
+// HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone. nullopt when it is none of these.
 inline std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
   text = without_spaces_around(text);
   std::string_view host = text;
@@ -24,9 +50,14 @@ inline std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
     if (end == std::string_view::npos) return std::nullopt;
     host = text.substr(1, end - 1);
     rest = text.substr(end + 1);
-  } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos && colon == text.rfind(':')) {
-    host = text.substr(0, colon);
-    rest = text.substr(colon);
+    if (!is_ipv6(host)) return std::nullopt;
+  } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
+    if (colon == text.rfind(':')) {
+      host = text.substr(0, colon);
+      rest = text.substr(colon);
+    } else if (!is_ipv6(text) || with_brackets(text)) {
+      return std::nullopt;
+    }
   }
   if (rest.empty()) return HostAndPort{std::string(host), std::nullopt};
   const auto port = rest.front() == ':' ? parse_whole(rest.substr(1)) : std::nullopt;

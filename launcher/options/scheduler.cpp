@@ -23,8 +23,9 @@ class Reading {
   std::int64_t number(const char* name) const { return parse_whole(environment_(name).value_or("")).value_or(-1); }
   std::string text(const char* name) const { return environment_(name).value_or(""); }
 
+  bool is_standalone() const { return given_.flag("standalone"); }
   bool one_machine_wanted() const {
-    if (given_.flag("standalone")) return true;
+    if (is_standalone()) return true;
     const std::string nodes = given_.text("nnodes");
     return given_.given("nnodes") &&
            parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':' find returns npos, and npos + 1 is 0
@@ -58,13 +59,15 @@ bool in_step(const Reading& read) {
   return step >= 0 && step < kMostSteps && read.number("SLURM_NODEID") >= 0;
 }
 
-// Whether each node has one agent. Where one has more: false if the user gave --nnodes, else it throws UsageError.
+// Whether each node has one agent. Where one has more: false if the user gave the number of agents (--nnodes above 1) or wants
+// a job for each task (--standalone), else it throws UsageError. On one node as on many: otherwise each task would run the
+// whole job and write the same checkpoints.
 bool has_an_agent_a_node(const Reading& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
-  if (tasks.empty()) return true;
+  if (tasks.empty() || read.is_standalone()) return true;
   const std::vector<int> counts = expand_slurm_counts(tasks);
   if (std::all_of(counts.begin(), counts.end(), [](int count) { return count == 1; })) return true;
-  if (read.knows_nodes()) return false;  // several agents a node, and the user has said how many there are
+  if (read.knows_nodes() && !read.one_machine_wanted()) return false;
   throw UsageError("Slurm starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is " + tasks +
                    "), and each would be an agent with workers of its own. Use srun --ntasks-per-node=1, and --nproc-per-node "
                    "for the workers; or --standalone where each task is a job of its own");
@@ -74,7 +77,7 @@ void read_step(Reading& read) {
   if (const std::int64_t gpus = read.number("SLURM_GPUS_ON_NODE"); gpus > 0)
     read.offer("nproc-per-node", std::to_string(gpus), "Slurm's SLURM_GPUS_ON_NODE");
   const std::int64_t nodes = read.number("SLURM_STEP_NUM_NODES");
-  if (nodes <= 1 || read.one_machine_wanted() || !has_an_agent_a_node(read)) return;
+  if (!has_an_agent_a_node(read) || nodes <= 1 || read.one_machine_wanted()) return;
   read.offer("nnodes", std::to_string(nodes), "Slurm's SLURM_STEP_NUM_NODES");
   read.offer("rdzv-id", "slurm-" + read.text("SLURM_JOB_ID") + "." + read.text("SLURM_STEP_ID"),
              "Slurm's SLURM_JOB_ID and SLURM_STEP_ID");

@@ -131,13 +131,19 @@ void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
 
 void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
   const auto there = parse_host_and_port(setting.value);
-  if (!there) refuse("rdzv-endpoint", setting, "HOST[:PORT] with a port from 0 to 65535");
+  if (const auto form = with_brackets(setting.value); !there && form)
+    refuse("rdzv-endpoint", setting, "an IPv6 address with a port in brackets, " + *form);
+  constexpr const char* kPlace = "HOST[:PORT] with the name or address of a machine";
+  if (!there) {
+    const bool is_place = may_be_host(without_spaces_around(setting.value));
+    refuse("rdzv-endpoint", setting, is_place ? "HOST[:PORT] with a port from 0 to 65535" : kPlace);
+  }
   plan.host = there->host;
   plan.port = there->port                                        ? *there->port
               : plan.port_range.given()                          ? plan.port_range.low
               : plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort
                                                                  : kC10dPort;
-  if (!may_be_host(plan.host)) refuse("rdzv-endpoint", setting, "HOST[:PORT] with the name or address of a machine");
+  if (!may_be_host(plan.host)) refuse("rdzv-endpoint", setting, kPlace);
 }
 
 [[noreturn]] void refuse_key(const Setting& conf, const std::string& key, const std::string& value,

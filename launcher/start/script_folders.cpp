@@ -111,7 +111,7 @@ ScriptFolders make_script_folders(const Plan& plan, const Environment& environme
 }
 
 fs::path report_of_other_node(const fs::path& run_dir) {
-  return run_dir / "logs" / ("report-" + host_name() + "-" + std::to_string(::getpid()) + ".json");
+  return run_dir / "logs" / ("report-" + host_file_name() + "-" + std::to_string(::getpid()) + ".json");
 }
 
 bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan) {

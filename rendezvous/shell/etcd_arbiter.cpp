@@ -2,12 +2,12 @@
 #include "rendezvous/shell/etcd_arbiter.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -15,6 +15,7 @@
 #include <boost/beast/http.hpp>
 
 #include "common/base/base64.hpp"
+#include "common/system/close_on_exec.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -57,15 +58,27 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
 
   void connect(const NameAnswer& name, std::uint16_t port) {
     if (!then_) return;
-    std::vector<tcp::endpoint> endpoints;
     for (const std::string& number : name.addresses) {
       Error error;
       const auto address = boost::asio::ip::make_address(number, error);
-      if (!error) endpoints.emplace_back(address, port);
+      if (!error) endpoints_.emplace_back(address, port);
     }
-    if (endpoints.empty()) return fail(name.error.empty() ? "its name has no address" : name.error);
-    boost::asio::async_connect(socket_, endpoints, [self = shared_from_this()](const Error& error, const tcp::endpoint&) {
-      if (error) return self->fail(error.message());
+    if (endpoints_.empty()) return fail(name.error.empty() ? "its name has no address" : name.error);
+    connect_to_next();
+  }
+
+ private:
+  // asio::async_connect() would open sockets that programs started by this process inherit.
+  void connect_to_next() {
+    const tcp::endpoint endpoint = endpoints_.front();
+    endpoints_.pop_front();
+    Error error;
+    socket_.close(error);
+    open_close_on_exec(socket_, endpoint.protocol(), error);
+    if (error) return failed_to_connect(error);
+    socket_.async_connect(endpoint, [self = shared_from_this()](const Error& failure) {
+      if (!self->then_) return;
+      if (failure) return self->failed_to_connect(failure);
       http::async_write(self->socket_, self->request_, [self](const Error& failed, std::size_t) {
         if (failed) return self->fail(failed.message());
         self->read();
@@ -73,7 +86,11 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
     });
   }
 
- private:
+  void failed_to_connect(const Error& error) {
+    if (endpoints_.empty()) return fail(error.message());
+    connect_to_next();
+  }
+
   void read() {
     http::async_read(socket_, buffer_, parser_, [self = shared_from_this()](const Error& error, std::size_t) {
       if (error) return self->fail(error.message());
@@ -100,6 +117,7 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
   }
 
   tcp::socket socket_;
+  std::deque<tcp::endpoint> endpoints_;  // not tried yet
   boost::asio::steady_timer timer_;
   std::string name_;
   std::string self_;

@@ -8,6 +8,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 
+#include "common/system/close_on_exec.hpp"
 #include "rendezvous/transport/transport.hpp"
 
 namespace ddprun::rendezvous {
@@ -27,6 +28,16 @@ std::uint64_t number_at(std::string_view text, std::size_t at) {
   return number;
 }
 
+// Takes the same time wherever the texts differ, so that a peer cannot guess the digest byte by byte.
+bool are_equal(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i])));
+  }
+  return difference == 0;
+}
+
 }  // namespace
 
 std::string farewell_text(const FarewellKey& key, const RoundId& round) {
@@ -44,12 +55,12 @@ FarewellPort::FarewellPort(boost::asio::io_context& io, std::function<void(const
   std::copy(halves[0].begin(), halves[0].end(), key_.begin());
   std::copy(halves[1].begin(), halves[1].end(), key_.begin() + 16);
   boost::system::error_code error;
-  socket_.open(udp::v6(), error);
+  open_close_on_exec(socket_, udp::v6(), error);
   if (!error) socket_.set_option(boost::asio::ip::v6_only(false), error);
   if (!error) socket_.bind({udp::v6(), 0}, error);
   if (error) {  // the machine has no IPv6
     socket_.close(error);
-    socket_.open(udp::v4(), error);
+    open_close_on_exec(socket_, udp::v4(), error);
     if (!error) socket_.bind({udp::v4(), 0}, error);
   }
   if (error) return;
@@ -72,7 +83,7 @@ void FarewellPort::hear(std::size_t size) {
   const std::string_view text(buffer_.data(), size);
   if (size < kHeader || !text.starts_with(kMagic)) return;
   const RoundId round{number_at(text, kMagic.size()), static_cast<std::int64_t>(number_at(text, kMagic.size() + 8))};
-  if (text != farewell_text(key_, round)) return;
+  if (!are_equal(text, farewell_text(key_, round))) return;
   boost::system::error_code ignored;
   socket_.send_to(boost::asio::buffer(text), from_, 0, ignored);
   on_farewell_(round);

@@ -1,7 +1,12 @@
 // Implementation of node_shell.hpp: its ports, the state machine, its connections, messages about peers that cannot be reached,
 // and the end.
+//
+// Note [Why this file is long]
+// The object owns what the state machine acts on, so each action has its few lines here. What has a state of its own is in
+// other files: links, the record, the arbiters, the farewell port.
 #include "rendezvous/shell/node_shell.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -94,7 +99,8 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
   transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance),
                                            limits(settings_.node.member.lease), log);
   join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance),
-                                                limits(settings_.node.member.lease), std::move(log));
+                                                limits(settings_.node.member.lease), log);
+  log_ = std::move(log);
   std::fill(settings_.token.begin(), settings_.token.end(), '\0');
   settings_.token.clear();
   listen();
@@ -103,8 +109,14 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
   std::copy(digest.begin(), digest.end(), settings_.node.member.run.begin());
   const auto name = tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" +
                                            std::to_string(settings_.meet_port) + "\n" + settings_.program);
-  record_file_ = RecordFile::claim(record_folder(), to_hex(name));
+  std::string why;
+  record_file_ = RecordFile::claim(record_folder(), to_hex(name), &why);
   memory_ = record_file_ ? record_file_->read() : Memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
+  if (record_file_) {
+    complaint_ = record_file_->complaint();
+  } else if (!why.empty()) {
+    complaint_ = "this node keeps no record in " + why + ". If its agent is killed, it comes back as a new node";
+  }
   if (settings_.arbiter.port != 0) {
     etcd_.emplace(io_, settings_.arbiter.host, settings_.arbiter.port, "ddprun/" + settings_.run_id + "/");
     settings_.node.member.arbiter = mark_of(settings_.arbiter.host + " " + std::to_string(settings_.arbiter.port));
@@ -170,7 +182,7 @@ void NodeShell::listen() {
 
 bool NodeShell::take_join(const ShortRunDigest& run, int fd, std::string_view hello) {
   if (run != join_transport_->run()) return false;
-  const int copy = ::dup(fd);
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return false;
   join_listener_->adopt(copy, hello);
   return true;
@@ -189,6 +201,7 @@ Address NodeShell::meeting_point() const {
 void NodeShell::begin() {
   const Now time = now();
   began_ = time.steady;
+  if (!complaint_.empty()) log_(complaint_);
   NodeSettings node = settings_.node;
   node.member.id = new_instance_id();
   node.member.farewell_port = farewell_port_.port();
@@ -257,6 +270,11 @@ void NodeShell::write(const member_action::Remember& remember) {
 void NodeShell::written(bool ok) {
   if (record_file_) feed(node_event::Tick{});
   if (failed_ || !record_file_) return;
+  if (!ok && !std::exchange(said_unwritten_, true)) {
+    log_("the record of this node cannot be written to " + record_file_->path().string() + ": " +
+         std::generic_category().message(record_file_->write_error()) +
+         ". The job continues; if this agent is killed, it comes back as a new node");
+  }
   feeding_ = true;
   carry_out(gate_.written(ok));
   if (ok) pending_.emplace_back(node_event::Local{member_event::RecordWritten{}});

@@ -137,6 +137,9 @@ class NodeShell {
   boost::asio::io_context& io_;
   NodeShellSettings settings_;
   std::function<void(ShellEvent)> on_event_;
+  std::function<void(const std::string&)> log_;
+  std::string complaint_;  // about the record; reported when the node begins
+  bool said_unwritten_ = false;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Transport> join_transport_;
   std::unique_ptr<Listener> join_listener_;

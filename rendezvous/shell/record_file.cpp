@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
+#include "common/base/printable.hpp"
 #include "common/failure/restart_history.hpp"
 #include "common/system/host_name.hpp"
 
@@ -32,6 +36,14 @@ std::string boot_id() {
   return id;
 }
 
+// Throws std::out_of_range for a value outside the enum: then the record is damaged.
+template <class Enum>
+Enum enum_of(const Json& json, Enum last) {
+  const auto number = json.get<std::int64_t>();
+  if (number < 0 || number > static_cast<std::int64_t>(last)) throw std::out_of_range("a number is not one of the known values");
+  return static_cast<Enum>(number);
+}
+
 Json to_json(const Config& config) {
   return Json{config.id.term, config.id.round, config.born, config.nodes, config.rank, config.arbiter, config.founder};
 }
@@ -40,7 +52,7 @@ Config config_of(const Json& json) {
           .born = json.at(2).get<std::uint64_t>(),
           .nodes = json.at(3).get<std::int32_t>(),
           .rank = json.at(4).get<std::int32_t>(),
-          .arbiter = json.at(5).get<Arbiter>(),
+          .arbiter = enum_of(json.at(5), Arbiter::kEtcd),
           .founder = json.at(6).get<NodeId>()};
 }
 
@@ -51,14 +63,6 @@ Successor successor_of(const Json& json) {
   return {.group_rank = json.at(0).get<std::int32_t>(),
           .node = json.at(1).get<NodeId>(),
           .address = {json.at(2).get<std::string>(), json.at(3).get<std::uint16_t>()}};
-}
-
-// Throws for a value outside the enum: then the record is damaged.
-template <class Enum>
-Enum enum_of(const Json& json, Enum last) {
-  const auto number = json.get<std::uint8_t>();
-  if (number > static_cast<std::uint8_t>(last)) throw std::out_of_range("a value that is not known here");
-  return static_cast<Enum>(number);
 }
 
 Json to_json(const FailedRound& round) {
@@ -154,31 +158,48 @@ std::uint64_t next_incarnation(const Memory& before, std::int64_t realtime_ns) {
   return before.self ? std::max(now, before.self->incarnation + 1) : now;
 }
 
-std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name) {
+std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name, std::string* why) {
+  const auto fail = [&](const std::string& reason) {
+    if (why != nullptr) *why = folder.string() + ": " + reason;
+    return std::nullopt;
+  };
   if (folder.empty()) return std::nullopt;
   std::error_code error;
   const bool is_new = fs::create_directories(folder, error);
-  if (error) return std::nullopt;
+  if (error) return fail(error.message());
   fs::permissions(folder, fs::perms::owner_all, error);
   for (int number = 0; number < kMostAgents;) {
     fs::path file = folder / (number == 0 ? name : name + "-" + std::to_string(number));
     int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const Before before = lock < 0 ? Before::kAnAgent : is_new ? Before::kNewFolder : Before::kNothing;
     if (lock < 0) lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock < 0) return std::nullopt;
-    const bool ours = ::flock(lock, LOCK_EX | LOCK_NB) == 0;
-    if (ours && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock, before);
+    if (lock < 0) return fail(std::generic_category().message(errno));
+    const int refused = ::flock(lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (refused == 0 && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock, before);
     ::close(lock);
-    if (!ours) ++number;
+    if (refused != 0 && refused != EWOULDBLOCK && refused != EINTR) {  // a file system without locks
+      if (before != Before::kAnAgent) fs::remove(lock_of(file), error);
+      return fail("its files cannot be locked: " + std::generic_category().message(refused));
+    }
+    if (refused == EWOULDBLOCK) ++number;
   }
-  return std::nullopt;
+  return fail(std::to_string(kMostAgents) + " agents of this job use it already");
 }
 
 RecordFile::RecordFile(RecordFile&& other) noexcept
-    : file_(std::move(other.file_)), lock_(std::exchange(other.lock_, -1)), before_(other.before_), lost_(other.lost_) {}
+    : file_(std::move(other.file_)),
+      lock_file_(std::move(other.lock_file_)),
+      complaint_(std::move(other.complaint_)),
+      error_(other.error_),
+      lock_(std::exchange(other.lock_, -1)),
+      before_(other.before_),
+      lost_(other.lost_) {}
 
 RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
   std::swap(file_, other.file_);
+  std::swap(lock_file_, other.lock_file_);
+  std::swap(complaint_, other.complaint_);
+  std::swap(error_, other.error_);
   std::swap(lock_, other.lock_);
   std::swap(before_, other.before_);
   std::swap(lost_, other.lost_);
@@ -189,11 +210,27 @@ RecordFile::~RecordFile() {
   if (lock_ < 0) return;
   std::error_code ignored;
   if (!lost_ && !fs::exists(file_, ignored))
-    fs::remove(lock_of(file_), ignored);  // there is nothing to remember, so no lock file stays
+    fs::remove(lock_file_, ignored);  // there is nothing to remember, so no lock file stays
   ::close(lock_);
 }
 
-Memory RecordFile::read() const {
+// The bytes stay for whoever wants to know what happened. An older file of that name is replaced.
+void RecordFile::set_aside(const std::string& reason) {
+  const std::string aside = file_.string() + ".damaged";
+  const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;
+  constexpr std::size_t kMostOfReason = 100;  // the reason may quote the file
+  complaint_ = "the record of this node in " + file_.string() + " is damaged (" + printable(reason.substr(0, kMostOfReason)) +
+               "): this node starts without it, as if it were lost" + (moved ? "; it is kept as " + aside : "");
+}
+
+void RecordFile::leave_to_newer_build(int format) {
+  complaint_ = "the record of this node in " + file_.string() + " was written by a newer ddprun (format " +
+               std::to_string(format) + ", this one knows " + std::to_string(kFormat) +
+               "): it stays, and this node starts without it. Install the same ddprun on every node";
+  file_ += ".format-" + std::to_string(kFormat);
+}
+
+Memory RecordFile::read() {
   Memory memory{.self = {}, .job_elsewhere = before_ == Before::kAnAgent, .places = {}, .kept = before_ != Before::kNewFolder};
   std::ifstream in(file_, std::ios::binary);
   if (!in) return memory;
@@ -202,7 +239,12 @@ Memory RecordFile::read() const {
   if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
   try {
     const Json json = Json::parse(in);
-    if (json.at("format") != kFormat) return memory;
+    const auto format = json.at("format").get<int>();
+    if (format > kFormat) {
+      leave_to_newer_build(format);
+      return memory;
+    }
+    if (format != kFormat) return memory;
     Memory::Self self = node_of(json);
     const bool knows_job = self.record.knows_round() || self.record.job_elsewhere;
     memory.job_elsewhere = knows_job;
@@ -213,7 +255,10 @@ Memory RecordFile::read() const {
       memory.places.push_back(self.record.coordinator.address);
       for (const Successor& node : self.record.successors) memory.places.push_back(node.address);
     }
-  } catch (const Json::exception&) {  // the file is damaged
+  } catch (const Json::exception& error) {
+    set_aside(error.what());
+  } catch (const std::out_of_range& error) {
+    set_aside(error.what());
   }
   return memory;
 }
@@ -226,6 +271,7 @@ bool RecordFile::write(const Memory::Self& node) {
   const bool closed = fd >= 0 && ::close(fd) == 0;
   lost_ = !written || !closed || ::rename(temporary.c_str(), file_.c_str()) != 0;
   if (lost_) {
+    error_ = errno;
     ::unlink(temporary.c_str());
     ::unlink(file_.c_str());
   }
@@ -249,7 +295,7 @@ fs::path record_folder() {
     if (!home.is_absolute()) return {};
     state = home / ".local" / "state";
   }
-  return state / "ddprun" / "nodes" / host_name();  // several hosts may share one home
+  return state / "ddprun" / "nodes" / host_file_name();  // several hosts may share one home
 }
 
 }  // namespace ddprun::rendezvous

@@ -18,6 +18,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "common/base/nearest.hpp"
+#include "common/system/close_on_exec.hpp"
 
 namespace ddprun {
 namespace {
@@ -185,7 +186,7 @@ class Connector {
     const std::string address = to_text(endpoint);
     const auto socket = std::make_shared<tcp::socket>(shared_->io);
     error_code error;
-    socket->open(endpoint.protocol(), error);
+    open_close_on_exec(*socket, endpoint.protocol(), error);
     if (!error && local) {
       socket->bind(*local, error);
       if (error) {

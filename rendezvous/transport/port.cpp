@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/system/close_on_exec.hpp"
 
 namespace ddprun {
 namespace {
@@ -15,7 +16,7 @@ using boost::asio::ip::tcp;
 
 tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint, boost::system::error_code& error) {
   tcp::acceptor acceptor(io);
-  acceptor.open(endpoint.protocol(), error);
+  open_close_on_exec(acceptor, endpoint.protocol(), error);
   if (error) return acceptor;
   acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (endpoint.address().is_v6() && endpoint.address().is_unspecified()) {

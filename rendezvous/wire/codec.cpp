@@ -221,7 +221,14 @@ Variant decode_any(std::string_view frame, std::uint8_t first_type) {
 }  // namespace
 
 std::string encode(const FromMember& message) {
-  return encode_any(message, 0);
+  std::string frame = encode_any(message, 0);
+  const auto* const hello = std::get_if<Hello>(&message);
+  if (hello == nullptr || frame.size() <= kMaxHelloBytes) return frame;
+  const std::size_t excess = frame.size() - kMaxHelloBytes;
+  const std::string_view why = cut(hello->ending.why, kMaxTextBytes);
+  Hello shorter = *hello;
+  shorter.ending.why = cut(why, why.size() - std::min(why.size(), excess));
+  return encode_any(FromMember{std::move(shorter)}, 0);
 }
 std::string encode(const FromCoordinator& message) {
   return encode_any(message, kFirstOfCoordinator);

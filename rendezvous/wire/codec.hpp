@@ -17,6 +17,10 @@ namespace ddprun::rendezvous {
 inline constexpr std::size_t kMaxFirstFrameBytes = 64u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 
+// A Hello may arrive in one packet with the end of the TLS handshake, so it counts among the bytes that a peer may send before
+// its token is proven (TransportLimits::bytes_before_token). The handshake itself needs less than the remaining kilobyte.
+inline constexpr std::size_t kMaxHelloBytes = 3u << 10;
+
 inline constexpr std::size_t kMaxHostBytes = 255;
 inline constexpr std::size_t kMaxRoleBytes = 128;
 inline constexpr std::size_t kMaxTextBytes = 4u << 10;  // messages for people; longer ones are cut when encoded
@@ -26,7 +30,8 @@ class ProtocolError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// One complete frame. Messages for people are cut to their limit; anything else over its limit throws ProtocolError.
+// One complete frame. Messages for people are cut to their limit; anything else over its limit throws ProtocolError. A Hello is
+// at most kMaxHelloBytes long: the text of its ending is cut.
 std::string encode(const FromMember& message);
 std::string encode(const FromCoordinator& message);
 

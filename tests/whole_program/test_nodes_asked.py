@@ -135,6 +135,26 @@ def test_stacks_of_all_nodes(two):
     assert "no worker with rank 7 of that job runs" in two.ask(0, "stacks", "--rank", 7, code=2)
 
 
+def test_no_program_that_an_agent_starts_inherits_a_socket(nodes, script, tmp_path):
+    """A hook that outlives a killed agent would keep its ports: the next agent hangs. The same holds for the tools that read stacks."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("hook", "py-spy", "gdb", "eu-stack"):
+        (tools / name).write_text(f'#!/bin/sh\nfor d in /proc/self/fd/*; do readlink "/proc/$$/fd/${{d##*/}}"; done > {tmp_path}/out/{name}.$$\n')
+        (tools / name).chmod(0o755)
+    nodes.environment["PATH"] = f"{tools}:{nodes.environment['PATH']}"
+    body = f'[ $RANK = 0 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3\n{WAITS}'
+    two = start_two(nodes, script(body), tmp_path, options=lambda node: ("--max-restarts", "1", "--on-failure", f"{tools}/hook"))
+    out = tmp_path / "out"
+    nodes.until(lambda: list(out.glob("hook.*")), "the hook")
+    subprocess.run([nodes.ddprun, "stacks"], capture_output=True, timeout=PATIENCE, check=False, env={**nodes.environment, "XDG_RUNTIME_DIR": two.runtime(1)})
+    lists = [path for path in out.iterdir() if path.name.startswith(("hook.", "py-spy.", "gdb.", "eu-stack."))]
+    assert len({path.name.split(".")[0] for path in lists}) >= 2, [path.name for path in lists]
+    for path in lists:
+        text = nodes.until(path.read_text, f"the descriptors in {path.name}")
+        assert "socket:" not in text and "/dev/null" in text, f"{path.name}: {text}"
+
+
 def test_whoever_has_no_token_is_no_node_of_the_job_and_hears_nothing(two, script, tmp_path):
     other = tmp_path / "other-token"
     other.write_text("0123456789abcdef" * 2 + "fedcba98765432100f1e2d3c4b5a6978\n")

@@ -3,10 +3,16 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+
 #include "common/base/error.hpp"
+#include "launcher/machine/store_sockets.hpp"
 
 namespace ddprun {
 namespace {
@@ -69,17 +75,73 @@ TEST(HeldPort, ADefaultGivesWayToAFreePortWhenItIsTaken) {
   EXPECT_EQ(HeldPort::of(free, PortNeed::kIfFree).port(), free);
 }
 
-TEST(HeldPort, WorkersCanListenOnIt) {
-  const HeldPort held = HeldPort::any();
+// Listens there with SO_REUSEADDR, as most servers do. Returns the errno, or 0.
+int error_of_a_server_at(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(held.port()));
-  EXPECT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(::listen(fd, 1), 0);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  int error = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  if (error == 0 && ::listen(fd, 1) != 0) error = errno;
   ::close(fd);
+  return error;
+}
+
+TEST(HeldPort, WorkersCanListenOnIt) {
+  const HeldPort held = HeldPort::any();
+  EXPECT_EQ(error_of_a_server_at(held.port()), 0);
+}
+
+// Between two rounds nothing listens there. Any local program could take the port then, and the job would end.
+TEST(HeldPort, OfTheAgentsStoreItIsNoOtherServers) {
+  HeldPort held = HeldPort::any();
+  held.let_in(PortListener::kAgentsStore);
+  EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE);
+  for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {  // at addresses, and everywhere
+    EXPECT_FALSE(open_store_sockets({.master_addr = name, .port = held.port()}).all().empty()) << name;
+    EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE) << name;
+  }
+  EXPECT_NE(port_error_of(held.port()).find("held by another ddprun"), std::string::npos);
+  held.let_in(PortListener::kRank0);
+  EXPECT_EQ(error_of_a_server_at(held.port()), 0);
+}
+
+// The name that stands for a port can be taken by any user. That alone must not stop a job that can have the port.
+TEST(HeldPort, ANameWithoutItsPortStopsNobody) {
+  const int port = HeldPort::any().port();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "ddprun/port/" + std::to_string(port);
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const int squatter = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(::bind(squatter, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  {
+    const HeldPort held = HeldPort::exactly(port);
+    EXPECT_EQ(error_of_a_server_at(port), 0);
+    EXPECT_NE(port_error_of(port).find("held by another ddprun"), std::string::npos);
+  }
+  ::close(squatter);
+}
+
+TEST(HeldPort, WithoutDescriptorsTheReasonIsNotAnotherDdprun) {
+  const int port = HeldPort::any().port();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(STDERR_FILENO);
+  ::close(next);
+  const rlimit one_more{.rlim_cur = static_cast<rlim_t>(next) + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  std::string text = "no error";
+  try {
+    const HeldPort held = HeldPort::exactly(port);
+  } catch (const InternalError& error) {
+    text = error.what();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_NE(text.find("raise the limit of descriptors"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -20,6 +20,21 @@ TEST(HostAndPort, AreReadAsPeopleWriteThem) {
   EXPECT_EQ(read("[fe80::1]:65535"), "fe80::1|65535");
   EXPECT_EQ(read("fe80::1"), "fe80::1|no port");
   EXPECT_EQ(read("::1"), "::1|no port");
+  EXPECT_EQ(read("fe80::1:2"), "fe80::1:2|no port");
+  EXPECT_EQ(read("2001:db8:0:0:0:0:0:1234"), "2001:db8:0:0:0:0:0:1234|no port");
+  EXPECT_EQ(read("fe80::1%eth0"), "fe80::1%eth0|no port");
+  EXPECT_EQ(read("[fe80::1%eth0]:7"), "fe80::1%eth0|7");
+}
+
+// "::1:29400" was taken for a host name, and the node waited ten minutes for its address.
+TEST(HostAndPort, AnIpv6AddressWithAPortNeedsBrackets) {
+  for (const char* text : {"::1:29400", "fd00::7:29499", "fd00::7:2949", "fe80::1%lo:29499", "2001:db8::5:65535"})
+    EXPECT_EQ(read(text), "none") << text;
+  EXPECT_EQ(with_brackets("fd00::7:29499"), "[fd00::7]:29499");
+  EXPECT_EQ(with_brackets(" fe80::1%lo:29499"), "[fe80::1%lo]:29499");
+  EXPECT_EQ(with_brackets("host:29499"), std::nullopt);
+  EXPECT_EQ(with_brackets("[::1]:29499"), std::nullopt);
+  for (const char* text : {"a:b:7", "::g", "1:2:3", "[host]:7", "fe80::1%"}) EXPECT_EQ(read(text), "none") << text;
 }
 
 TEST(HostAndPort, WhatIsNoneOfTheseIsRefused) {

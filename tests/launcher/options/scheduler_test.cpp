@@ -84,7 +84,7 @@ TEST(Scheduler, OneMachineIsOneMachine) {
   EXPECT_EQ(values_in(kStep, {"--standalone"}), Values());
   EXPECT_EQ(values_in(kStep, {"--nnodes", "1"}), Values());
   EXPECT_EQ(values_in(kStep, {"--nnodes", "1:1"}), Values());
-  EXPECT_EQ(values_in(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}})), Values());
+  EXPECT_EQ(values_in(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}})), Values());
 }
 
 TEST(Scheduler, TheStepsGpusAreTheWorkers) {
@@ -97,6 +97,16 @@ TEST(Scheduler, SeveralAgentsOnANodeAreAMistake) {
   EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
   EXPECT_EQ(values_in(twice, {"--nnodes", "4", "--rdzv-endpoint", "n08"}), Values());
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
+}
+
+// srun -n2 ddprun on one node would train twice, and both would write the same checkpoint.
+TEST(Scheduler, SeveralAgentsOnTheOnlyNodeAreAMistakeToo) {
+  const Values twice = with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
+  EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
+  EXPECT_NE(refusal_of(twice, {"--nnodes", "1"}).find("--standalone"), std::string::npos);
+  EXPECT_NE(refusal_of(twice, {"--nproc-per-node", "2"}).find("--standalone"), std::string::npos);
+  EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
+  EXPECT_EQ(values_in(twice, {"--nnodes", "2", "--rdzv-endpoint", "n08"}), Values());  // two agents of one job
 }
 
 TEST(Scheduler, ABatchScriptIsNoStep) {

@@ -477,6 +477,9 @@ TEST_F(RendezvousTest, Endpoints) {
               std::string("--rdzv-endpoint: expected HOST[:PORT] with the name or address of a machine, but got '") + bad +
                   "' (flag --rdzv-endpoint)");
   }
+  EXPECT_EQ(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", "fd00::7:29499"}),
+            "--rdzv-endpoint: expected an IPv6 address with a port in brackets, [fd00::7]:29499, but got 'fd00::7:29499' (flag "
+            "--rdzv-endpoint)");
   EXPECT_EQ(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:99999"}),
             "--rdzv-endpoint: expected HOST[:PORT] with a port from 0 to 65535, but got 'localhost:99999' (flag "
             "--rdzv-endpoint)");

@@ -14,6 +14,7 @@ using namespace rendezvous;
 TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   ::unsetenv("HOME");  // it is to be remembered nowhere
   ::unsetenv("XDG_STATE_HOME");
+  const std::vector<int> inherited = inherited_sockets();  // from whoever started the test
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;
@@ -43,6 +44,7 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   EXPECT_NE(said.front().find("took the connection, and then nothing came"), std::string::npos) << said.front();
   ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // it goes on trying
   EXPECT_EQ(said.size(), 1U);
+  EXPECT_EQ(inherited_sockets(), inherited);  // of the ports, the call to the coordinator and the farewell port
 
   shell.reset();
   net.io.restart();

@@ -74,7 +74,7 @@ TEST(RecordFile, IsItsUsersOnly) {
 TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
   const test::TemporaryFolder folder;
   auto first = RecordFile::claim(folder.path(), "job");
-  const auto second = RecordFile::claim(folder.path(), "job");
+  auto second = RecordFile::claim(folder.path(), "job");
   ASSERT_TRUE(first->write(some_node()));
   EXPECT_FALSE(second->read().self);
   first.reset();
@@ -109,11 +109,67 @@ void expect_a_job_elsewhere(const Memory& memory) {
   EXPECT_TRUE(memory.job_elsewhere);
 }
 
-TEST(RecordFile, OfADamagedOneOnlyThatThereWasAJob) {
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The node starts as if its record were lost, and the damaged file is kept under another name.
+void expect_set_aside(const std::string& text) {
   const test::TemporaryFolder folder;
-  const auto file = RecordFile::claim(folder.path(), "job");
-  std::ofstream(folder.path() / "job") << "{\"format\": 1, \"boot\"";
+  const fs::path path = folder.path() / "job";
+  auto file = RecordFile::claim(folder.path(), "job");
+  std::ofstream(path) << text;
   expect_a_job_elsewhere(file->read());
+  EXPECT_NE(file->complaint().find(path.string() + " is damaged"), std::string::npos) << file->complaint();
+  EXPECT_LT(file->complaint().size(), 3 * path.string().size() + 300);
+  EXPECT_EQ(text_of(path.string() + ".damaged"), text);
+  EXPECT_FALSE(fs::exists(path));
+  ASSERT_TRUE(file->write(some_node()));
+  EXPECT_EQ(text_of(path.string() + ".damaged"), text);
+  EXPECT_TRUE(file->read().self);
+}
+
+std::string record_with(const nlohmann::json::json_pointer& place, const nlohmann::json& value) {
+  const test::TemporaryFolder folder;
+  auto file = RecordFile::claim(folder.path(), "job");
+  EXPECT_TRUE(file->write(some_node()));
+  nlohmann::json json = nlohmann::json::parse(text_of(folder.path() / "job"));
+  json[place] = value;
+  return json.dump();
+}
+
+TEST(RecordFile, ADamagedOneIsSetAside) {
+  using Place = nlohmann::json::json_pointer;
+  expect_set_aside("{\"format\": 1, \"boot\"");
+  expect_set_aside("");
+  expect_set_aside("[5]");
+  expect_set_aside(std::string(100'000, '['));
+  expect_set_aside(record_with(Place("/history/rounds/0/0"), 77));
+  expect_set_aside(record_with(Place("/history/rounds/0/10"), 300));
+  expect_set_aside(record_with(Place("/current/5"), 9));
+  expect_set_aside(record_with(Place("/node"), "x"));
+}
+
+TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
+  const test::TemporaryFolder folder;
+  const std::string newer = record_with(nlohmann::json::json_pointer("/format"), 99);
+  std::ofstream(folder.path() / "job") << newer;
+  auto file = RecordFile::claim(folder.path(), "job");
+  expect_a_job_elsewhere(file->read());
+  EXPECT_NE(file->complaint().find("newer ddprun (format 99"), std::string::npos) << file->complaint();
+  ASSERT_TRUE(file->write(some_node()));
+  file->forget();
+  file.reset();
+  EXPECT_EQ(text_of(folder.path() / "job"), newer);
+}
+
+TEST(RecordFile, AFolderThatCannotBeUsedIsNamedWithTheReason) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "";
+  std::string why;
+  EXPECT_FALSE(RecordFile::claim(folder.path() / "file", "job", &why));
+  EXPECT_TRUE(why.starts_with((folder.path() / "file").string() + ": ")) << why;
 }
 
 TEST(RecordFile, OfOneOfBeforeTheMachinesStartOnlyWhereItsJobWas) {

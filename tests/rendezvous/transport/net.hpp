@@ -3,9 +3,11 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -69,6 +71,16 @@ struct Net {
     return std::move(**result);
   }
 };
+
+// Descriptors of sockets that a program started by this process would inherit.
+inline std::vector<int> inherited_sockets() {
+  std::vector<int> found;
+  for (int fd = 0; fd < 1024; ++fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) found.push_back(fd);
+  }
+  return found;
+}
 
 inline ConnectOptions to(std::uint16_t port, std::chrono::milliseconds patience = std::chrono::milliseconds(20000)) {
   ConnectOptions options;

@@ -1,6 +1,8 @@
 // The wire format: what goes in comes out, limits hold, and what is not a message is refused without reading further.
 #include "rendezvous/wire/codec.hpp"
 
+#include "rendezvous/transport/shared.hpp"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -192,6 +194,24 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
   // Texts for people are cut, between characters.
   const Leave leave{std::string(kMaxTextBytes - 1, 'a') + "ä"};
   EXPECT_EQ(std::get<Leave>(decode_from_member(encode(FromMember{leave}))).why, std::string(kMaxTextBytes - 1, 'a'));
+}
+
+// It may arrive in one packet with the end of the handshake, when the token is not proven yet.
+TEST(RendezvousCodec, TheLongestHelloFitsIntoWhatMayComeBeforeTheToken) {
+  Hello hello = some_hello();
+  hello.role = std::string(kMaxRoleBytes, 'r');
+  hello.hostname = hello.listens.host = std::string(kMaxHostBytes, 'h');
+  hello.state.budget.history.rounds.resize(kRoundsRemembered);
+  hello.ending = {.origin = {2, 8}, .exit_code = 1, .why = std::string(kMaxTextBytes, 'w')};
+  const std::string frame = encode(FromMember{hello});
+  constexpr std::size_t kHandshake = 1024;
+  EXPECT_LE(frame.size() + kHandshake, TransportLimits{}.bytes_before_token);
+  const Hello read = std::get<Hello>(decode_from_member(frame));
+  EXPECT_GE(read.ending.why.size(), 500U);
+  EXPECT_TRUE(hello.ending.why.starts_with(read.ending.why));
+  EXPECT_EQ(read.state, hello.state);
+  hello.ending.why = "short";
+  EXPECT_EQ(std::get<Hello>(decode_from_member(encode(FromMember{hello}))).ending.why, "short");
 }
 
 TEST(RendezvousCodec, ALengthThatPromisesMoreThanThereIsAllocatesNothing) {

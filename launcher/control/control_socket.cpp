@@ -80,7 +80,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return std::nullopt;
   }
 
-  // Does not wait: connect() blocks while the backlog of a stopped agent is full. Then it returns EAGAIN, and the name is taken.
+  // Does not wait: connect() blocks while the backlog of a stopped agent is full. Then it returns EAGAIN, and the name is
+  // taken.
   bool is_free(const fs::path& name) {
     error_code error;
     stream_protocol::socket probe(io);

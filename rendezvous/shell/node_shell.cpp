@@ -98,8 +98,8 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
   const InstanceId instance = new_instance_id();
   transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance),
                                            limits(settings_.node.member.lease), log);
-  join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance),
-                                                limits(settings_.node.member.lease), log);
+  join_transport_ =
+      std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance), limits(settings_.node.member.lease), log);
   log_ = std::move(log);
   std::fill(settings_.token.begin(), settings_.token.end(), '\0');
   settings_.token.clear();

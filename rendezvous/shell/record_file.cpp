@@ -40,7 +40,8 @@ std::string boot_id() {
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
   const auto number = json.get<std::int64_t>();
-  if (number < 0 || number > static_cast<std::int64_t>(last)) throw std::out_of_range("a number is not one of the known values");
+  if (number < 0 || number > static_cast<std::int64_t>(last))
+    throw std::out_of_range("a number is not one of the known values");
   return static_cast<Enum>(number);
 }
 

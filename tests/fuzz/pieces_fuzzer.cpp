@@ -1,0 +1,21 @@
+// Pieces of tensors in any order and with any place: they become whole tensors, or are refused.
+#include <ATen/ops/zeros.h>
+
+#include "tests/fuzz/file_of_bytes.hpp"
+#include "trainer/checkpoint/pieces.hpp"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+
+// Each piece is four bytes: the tensor's name and length, the whole length, the place, the number of elements.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return fuzz::accepted_or_refused([&] {
+    WholeTensors whole;
+    for (; size >= 4; data += 4, size -= 4) {
+      const std::string name(1, static_cast<char>('a' + data[0] % 4));
+      const TensorPieces pieces{{name, {.shape = {data[1]}, .begin = static_cast<std::int8_t>(data[2])}}};
+      whole.add({{name, at::zeros({data[3] % 64})}}, data[0] % 8 < 4 ? pieces : TensorPieces{});
+    }
+    for (const NamedTensor& entry : std::move(whole).take()) (void)entry.tensor.sum().item<double>();
+  });
+}

@@ -1,0 +1,11 @@
+# A test program for each room of the trainer that is used alone; the others share one.
+function(trainer_tests name library)
+  set(sources)
+  foreach(room ${ARGN})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/trainer/${room}/*.cpp)
+    list(APPEND sources ${found})
+  endforeach()
+  add_executable(test_trainer_${name} ${sources})
+  target_link_libraries(test_trainer_${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
+  gtest_discover_tests(test_trainer_${name} DISCOVERY_TIMEOUT 120)
+endfunction()

@@ -10,8 +10,9 @@ The second form is for a model of Hugging Face's transformers (hugging_face.py).
     figures  a dict of more such functions, for evaluations; may be left out
     inputs   names of batch tensors that forward() gets by place, where the names of its arguments are others; may be left out
 
-The forward pass is traced by torch.export in training and in evaluation mode. What was written is then run beside the model itself, for
-several sizes of the batch: loss, gradients, buffers and figures must have the same bits, or nothing is written.
+The forward pass is traced by torch.export in training and in evaluation mode. The written graph is then run and compared with the model
+itself, for several sizes of the batch: loss, gradients, buffers and figures must be equal, or nothing is written. Equal means the same
+bits, or a difference of rounding only: PyTorch has fused kernels (attention, the encoder's fast path) that add in another order.
 """
 
 import argparse
@@ -45,6 +46,14 @@ class Step(torch.nn.Module):
         self._subject = subject
         self._figures = figures
 
+    def train(self, mode: bool = True):
+        """Parts that build() put into evaluation mode, such as a frozen batch norm, stay in it."""
+        super().train(mode)
+        for name, part in self.model.named_modules():
+            if name in self._subject.kept_in_evaluation:
+                part.training = False
+        return self
+
     def forward(self, *tensors):
         subject = self._subject
         batch = dict(zip(subject.batch, tensors))
@@ -70,6 +79,9 @@ class Subject:
         self.figures = built.get("figures", {})
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"its model is {type(self.model).__name__}, no torch.nn.Module")
+        # A model that is in evaluation mode as a whole was only loaded so; one with single parts in it was made so.
+        self.kept_in_evaluation = {name for name, part in self.model.named_modules() if not part.training} if self.model.training else set()
+        self.used_by_loss = False  # whether the loss uses weights of the model directly: then no copy of the model can stand in for it
         self._check_batch()
         self._check_model()
         self._choose_inputs(built.get("inputs"))
@@ -89,6 +101,9 @@ class Subject:
 
     def _check_model(self) -> None:
         for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if torch.nn.parameter.is_lazy(tensor):
+                raise Refused(f"'{name}' of its model has no shape before the first forward pass (a lazy module); "
+                              "run one batch through the model in build()")
             if tensor.device.type != "cpu":
                 raise Refused(f"'{name}' of its model is on {tensor.device}; export it from the CPU")
             if tensor.dtype not in tensor_file.DTYPES:
@@ -185,8 +200,12 @@ class Written:
                 name = self._buffer(target.removeprefix("model."))
                 found = ("buffer" if name in self.buffers else "constant", name)
             elif kind == "CONSTANT_TENSOR":
-                found = ("constant", f"{'train' if training else 'eval'}.{target}")
-                self.constants[found[1]] = program.constants[target]
+                tensor = program.constants[target]
+                parameter = next((name for name, known in self.parameters.items() if known.data_ptr() == tensor.data_ptr() and
+                                  known.shape == tensor.shape and known.requires_grad), None)  # which the loss uses itself
+                found = ("parameter", parameter) if parameter else ("constant", f"{'train' if training else 'eval'}.{target}")
+                if not parameter:
+                    self.constants[found[1]] = tensor
             elif kind == "USER_INPUT":
                 found = ("batch", next(batch))
             else:
@@ -235,6 +254,20 @@ def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and tensor_bytes(a) == tensor_bytes(b)
 
 
+def close(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
+    """Whether two tensors differ by rounding only: by at most 100 units in the last place of the largest magnitude, and 1 % in all."""
+    if same(ours, theirs):
+        return True
+    if ours is None or theirs is None or ours.dtype != theirs.dtype or ours.shape != theirs.shape or not theirs.is_floating_point():
+        return False
+    a, b = ours.detach().double(), theirs.detach().double()
+    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+        return False
+    a, b = a[torch.isfinite(b)], b[torch.isfinite(b)]
+    share = min(100 * torch.finfo(theirs.dtype).eps, 1e-2)
+    return b.numel() == 0 or (a - b).abs().max().item() <= share * b.abs().max().item()
+
+
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().contiguous().reshape(-1)
     return hashlib.sha256(bytes(flat.view(torch.uint8).tolist()) if flat.numel() < 64 else _raw(flat)).digest()
@@ -254,23 +287,63 @@ def require_scalar(name: str, value) -> None:
         raise Refused(f"its loss is {value.dtype}; expected torch.float32")
 
 
+class Borrowed:
+    """A model to run once: a copy, or the model itself, which is put back as it was when the run is over.
+
+    A copy keeps what forward() does to the model from the next run. But a loss that uses weights of the model through its closure, such as
+    an L2 penalty, would use those of the original, so such a model is run itself."""
+
+    def __init__(self, subject: "Subject"):
+        self._original = subject.model if subject.used_by_loss else None
+        self.model = self._original or copy.deepcopy(subject.model)
+
+    def __enter__(self) -> torch.nn.Module:
+        if self._original is not None:
+            self._tensors = {name: tensor.detach().clone() for name, tensor in self._named()}
+            self._plain = {module: {name: value for name, value in vars(module).items() if plain(value)} for module in self.model.modules()}
+            self.model.zero_grad(set_to_none=True)
+        return self.model
+
+    def __exit__(self, *unused) -> None:
+        if self._original is None:
+            return
+        with torch.no_grad():
+            for name, tensor in self._named():
+                tensor.copy_(self._tensors[name])
+        for module, values in self._plain.items():
+            vars(module).update(values)
+        self.model.zero_grad(set_to_none=True)
+
+    def _named(self) -> list:
+        return [*self.model.named_parameters(), *self.model.named_buffers()]
+
+
 def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
     """The model itself: results, and gradients and buffers by name."""
     alike = copy.copy(subject)
-    alike.model = copy.deepcopy(subject.model)
-    step = Step(alike, figures=not training).train(training)
-    torch.manual_seed(SEED)
-    with torch.set_grad_enabled(training):
-        results = step(*(tensor.clone() for tensor in batch.values()))
-    for name, value in zip(["loss", *subject.figures], results):
-        require_scalar(name, value)
-    if not training:
-        return list(results), {}
-    require_own_weights(results[0], alike.model)
-    results[0].backward()
-    after = {("gradient", name): tensor.grad for name, tensor in alike.model.named_parameters()}
-    after |= {("buffer", name): tensor for name, tensor in alike.model.named_buffers()}
-    return list(results), after
+    with Borrowed(subject) as alike.model:
+        step = Step(alike, figures=not training).train(training)
+        torch.manual_seed(SEED)
+        with torch.set_grad_enabled(training):
+            results = step(*(tensor.clone() for tensor in batch.values()))
+        for name, value in zip(["loss", *subject.figures], results):
+            require_scalar(name, value)
+        if not training:
+            return list(results), {}
+        if not subject.used_by_loss and loss_uses(results[0], subject.model):
+            subject.used_by_loss = True
+            return eager(subject, batch, training)
+        require_own_weights(results[0], alike.model)
+        results[0].backward()
+        after = {("gradient", name): gradient_of(name, tensor) for name, tensor in alike.model.named_parameters()}
+        after |= {("buffer", name): tensor.detach().clone() for name, tensor in alike.model.named_buffers()}
+        return [result.detach() for result in results], after
+
+
+def gradient_of(name: str, tensor: torch.Tensor) -> torch.Tensor | None:
+    if tensor.grad is not None and tensor.grad.layout != torch.strided:
+        raise Refused(f"the gradient of '{name}' is sparse, and ddptrain sums dense gradients only; make the embedding with sparse=False")
+    return tensor.grad
 
 
 def require_settled(subject: Subject) -> None:
@@ -295,19 +368,31 @@ def plain(value) -> bool:
     return isinstance(value, (bool, int, float, str))
 
 
-def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
-    """What else is trained, a loss with weights of its own for one, would be a constant in the graph."""
-    own = {id(tensor) for tensor in model.parameters()}
-    seen, left = set(), [loss.grad_fn]
+def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that the loss is differentiated to."""
+    found, seen, left = [], set(), [loss.grad_fn]
     while left:
         node = left.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in own:
-            raise Refused(f"its loss trains a tensor of shape {tuple(leaf.shape)} that is no parameter of its model; make it one")
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
         left += [following for following, _ in node.next_functions]
+    return found
+
+
+def loss_uses(loss: torch.Tensor, model: torch.nn.Module) -> bool:
+    own = {id(tensor) for tensor in model.parameters()}
+    return any(id(leaf) in own for leaf in leaves_of(loss))
+
+
+def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
+    """Other trained tensors, for example weights of the loss, would be constants in the graph."""
+    own = {id(tensor) for tensor in model.parameters()}
+    for leaf in leaves_of(loss):
+        if id(leaf) not in own:
+            raise Refused(f"its loss trains a tensor of shape {tuple(leaf.shape)} that is no parameter of its model; make it one")
 
 
 def require_unwritten(written: "Written", tensors: dict, training: bool) -> None:
@@ -334,8 +419,8 @@ def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dic
     return results, after
 
 
-def compare(written: Written, size: int, training: bool) -> None:
-    """Throws Refused when the graph does something else than the model."""
+def compare(written: Written, size: int, training: bool) -> bool:
+    """Whether the graph has the bits of the model. Throws Refused when it differs by more than rounding."""
     batch, where = cut(written.subject.batch, size), f"with {size} samples in {'training' if training else 'evaluation'} mode"
     theirs, state = eager(written.subject, batch, training)
     try:
@@ -344,13 +429,17 @@ def compare(written: Written, size: int, training: bool) -> None:
         raise
     except Exception as error:
         raise Refused(f"its graph does not run {where}, but the model does: {first_lines(error)}") from error
+    bits = True
     for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
-        if not same(a, b):
+        bits = bits and same(a, b)
+        if not close(b, a):
             raise Refused(f"its graph has the {name} {b.item()!r} {where}, the model {a.item()!r}")
     for (kind, name), tensor in own_state.items():
-        if not same(tensor, state[kind, name]):
+        bits = bits and same(tensor, state[kind, name])
+        if not close(tensor, state[kind, name]):
             raise Refused(f"the {kind} of '{name}' differs between its graph and the model {where}"
                           if kind == "gradient" else f"the buffer '{name}' differs after its graph and after the model {where}")
+    return bits
 
 
 def sizes_of(subject: Subject, training: bool) -> list[int]:
@@ -382,26 +471,71 @@ def smallest_of(subject: Subject) -> int:
     return whole
 
 
+def loss_and_gradients(subject: Subject, batch: dict) -> tuple[float, dict, bool]:
+    """In evaluation mode, where each sample is computed by itself: the loss, the gradients, and whether random numbers were drawn."""
+    alike = copy.copy(subject)
+    with Borrowed(subject) as alike.model:
+        step = Step(alike, figures=False).train(False)
+        torch.manual_seed(SEED)
+        before = torch.get_rng_state()
+        loss = step(*(tensor.clone() for tensor in batch.values()))[0]
+        if loss.requires_grad:
+            loss.backward()
+        gradients = {name: tensor.grad.double() for name, tensor in alike.model.named_parameters() if tensor.grad is not None}
+        return loss.item(), gradients, not torch.equal(before, torch.get_rng_state())
+
+
+def difference_from_mean(subject: Subject, batch: dict) -> str:
+    """How the loss or the gradients of a whole batch differ from the mean over its parts; "" if they do not.
+
+    Parts of unequal size: two halves may carry the same weight by chance. Gradients too: an embedding with scale_grad_by_freq has the right
+    loss and other gradients."""
+    whole = len(next(iter(batch.values())))
+    loss, gradients, draws = loss_and_gradients(subject, batch)
+    if draws:
+        return ""  # it draws other numbers for each part
+    for first in sorted({1, whole // 3, whole // 2} - {0}):
+        parts = [(first, cut(batch, first)), (whole - first, {name: tensor[first:].clone() for name, tensor in batch.items()})]
+        results = [(size, *loss_and_gradients(subject, part)) for size, part in parts]
+        mean = sum(size * found for size, found, _, _ in results) / whole
+        if not abs(mean - loss) <= 1e-3 * max(abs(mean), abs(loss), 1e-6):
+            return f"{loss:.6g} of {whole} samples, but {mean:.6g} as the mean of {first} and {whole - first} of them"
+        for name, gradient in gradients.items():
+            sums = sum(size * found.get(name, torch.zeros_like(gradient)) for size, _, found, _ in results) / whole
+            if (sums - gradient).abs().max() > 1e-3 * max(gradient.abs().max().item(), sums.abs().max().item(), 1e-9):
+                return f"the gradient of '{name}' differs from the mean of those of {first} and {whole - first} samples"
+    return ""
+
+
+IGNORED = -100  # the label that PyTorch's cross entropy leaves out by default
+
+
+def with_ignored_labels(subject: Subject) -> dict | None:
+    """The batch with half of the first sample's labels left out, if it has labels of several places a sample."""
+    given = {*subject.by_place, *subject.by_name}
+    for name, tensor in subject.batch.items():
+        if name not in given and tensor.dtype == torch.int64 and tensor.dim() >= 2 and tensor[0].numel() >= 2:
+            changed = tensor.clone()
+            changed[0].view(-1)[: tensor[0].numel() // 2] = IGNORED
+            return {**subject.batch, name: changed}
+    return None
+
+
 def warning_of(subject: Subject) -> str:
     """A loss that is no mean over the samples learns otherwise with each number of workers and each micro-batch."""
-    whole = len(next(iter(subject.batch.values())))
-    first = whole // 2
-    parts = {"": subject.batch, "first": cut(subject.batch, first), "second": {n: t[first:].clone() for n, t in subject.batch.items()}}
-    torch.manual_seed(SEED)
-    before = torch.get_rng_state()
+    advice = "its gradients will depend on the number of workers and on micro_batch_size"
     try:
-        loss = {name: eager(subject, batch, False)[0][0].item() for name, batch in parts.items()}
+        if found := difference_from_mean(subject, subject.batch):
+            return f"its loss is no mean over the samples: {found}; {advice}"
+        ignoring = with_ignored_labels(subject)
+        if ignoring is not None and (found := difference_from_mean(subject, ignoring)):
+            return (f"its loss is no mean over the samples where labels are {IGNORED}: {found}; {advice}. Take the mean over the counted "
+                    "labels of each sample, then the mean over the samples")
     except Refused:
         raise
     except Exception:
-        return ""  # it does not take them: sizes_of() sees to that
-    if not torch.equal(before, torch.get_rng_state()):
-        return ""  # it draws other numbers for each
-    mean = (loss["first"] * first + loss["second"] * (whole - first)) / whole
-    if abs(mean - loss[""]) <= 1e-3 * max(abs(mean), abs(loss[""]), 1e-6):
-        return ""
-    return (f"its loss is no mean over the samples: {loss['']:.6g} of {whole}, but {mean:.6g} as the mean of two halves; its gradients "
-            "will depend on the number of workers and on micro_batch_size")
+        pass  # it does not take such parts or labels: sizes_of() compares what it takes
+    return ""
 
 
 def cut(batch: dict, size: int) -> dict:
@@ -437,7 +571,7 @@ def checked_batch(written: Written) -> tuple[dict, bool]:
     subject, tensors = written.subject, {}
     torch.manual_seed(SEED)
     before = torch.get_rng_state()
-    results, state = eager(subject, subject.batch, True)
+    results, state = from_graph(written, subject.batch, True)  # what ddptrain runs, and so compares bit by bit
     draws = not torch.equal(before, torch.get_rng_state())
     tensors |= {f"batch.{name}": tensor for name, tensor in subject.batch.items()}
     tensors["train.loss"] = results[0].detach()
@@ -445,7 +579,7 @@ def checked_batch(written: Written) -> tuple[dict, bool]:
         if tensor is not None and (kind == "gradient" or name in written.buffers):
             tensors[f"{kind}.{name}"] = tensor.detach()
     torch.manual_seed(SEED)
-    results, _ = eager(subject, subject.batch, False)
+    results, _ = from_graph(written, subject.batch, False)
     draws = draws or not torch.equal(before, torch.get_rng_state())
     tensors |= {f"eval.{name}": value.detach() for name, value in zip(["loss", *subject.figures], results)}
     return tensors, draws
@@ -492,6 +626,11 @@ def write(written: Written, to: pathlib.Path) -> None:
 
 def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> list[int]:
     """Writes what build() returned; the sizes of the batches that were compared. Throws Refused."""
+    return exported(built, pathlib.Path(to), batch)[0]
+
+
+def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[list[int], bool]:
+    """As export(), and whether the graph has the bits of the model."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as ddprun's workers have it unless told otherwise: the same bits
     try:
@@ -504,16 +643,22 @@ def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> lis
         eager(subject, subject.batch, True)  # its own errors come from itself
         written = Written(subject)
         sizes = {training: sizes_of(subject, training) for training in (True, False)}
-        for training, several in sizes.items():
-            for size in several:
-                compare(written, size, training)
+        bits = all([compare(written, size, training) for training, several in sizes.items() for size in several])
         require_settled(subject)
         if warning := warning_of(subject):
             print(f"ddprun.export: note: {warning}", file=sys.stderr)
-        write(written, pathlib.Path(to))
-        return sizes[True]
+        if kept := outermost(subject.kept_in_evaluation):
+            print(f"ddprun.export: note: in evaluation mode in every step, as build() left them with eval(): {', '.join(kept[:5])}"
+                  f"{f' and {len(kept) - 5} more' if len(kept) > 5 else ''}", file=sys.stderr)
+        write(written, to)
+        return sizes[True], bits
     finally:
         torch.set_num_threads(threads)
+
+
+def outermost(names: set[str]) -> list[str]:
+    """Without the parts of a part that is listed itself."""
+    return sorted(name for name in names if not any(name.startswith(other + ".") for other in names))
 
 
 def built_by(source: str) -> dict:
@@ -549,15 +694,15 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--tokens and --seed are for --hf; a build() of your own chooses both")
     try:
         if options.hf is None:
-            sizes = export(built_by(options.source), options.output, options.batch)
+            sizes, bits = exported(built_by(options.source), options.output, options.batch)
         else:
-            sizes = export(hugging_face.built_from(options.hf, options.tokens, options.batch, options.seed or 0), options.output)
+            sizes, bits = exported(hugging_face.built_from(options.hf, options.tokens, options.batch, options.seed or 0), options.output)
     except Refused as reason:
         print(f"ddprun.export: {options.hf or options.source}: {reason}", file=sys.stderr)
         return 2
     content = json.loads((options.output / "model.json").read_text(encoding="utf-8"))
-    print(f"{options.output}: {len(content['parameters'])} parameters, {len(content['operators'])} operators; bitwise the model's "
-          f"loss and gradients with {', '.join(map(str, sizes))} samples")
+    print(f"{options.output}: {len(content['parameters'])} parameters, {len(content['operators'])} operators; "
+          f"{'bitwise' if bits else 'up to rounding'} the model's loss and gradients with {', '.join(map(str, sizes))} samples")
     return 0
 
 

@@ -342,6 +342,141 @@ def test_weights_of_the_loss_are_refused_and_a_loss_that_is_no_mean_is_told(expo
     assert "note: its loss is no mean over the samples" in capsys.readouterr().err
 
 
+def described_loss(name: str) -> dict:
+    """Models whose loss or gradients are no mean over samples, or only seem not to be one."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    torch.manual_seed(5)
+    classifier = {"model": nn.Linear(8, 3), "batch": {"input": torch.randn(8, 8), "label": torch.tensor([0, 1, 2, 0, 0, 1, 2, 0])}}
+    tokens = {"batch": {"input": torch.randint(20, (8, 6)), "label": torch.randint(20, (8, 6))}}
+    words = nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 20))
+
+    def of_counted(output, batch):
+        return F.cross_entropy(output.flatten(0, 1), batch["label"].flatten(), ignore_index=-100)
+
+    def by_sample(output, batch):
+        each = F.cross_entropy(output.flatten(0, 1), batch["label"].flatten(), reduction="none").view(batch["label"].shape)
+        return (each.sum(1) / (batch["label"] != -100).sum(1).clamp(min=1)).mean()
+
+    return {
+        "class weights in equal halves": {**classifier, "loss": lambda output, batch: F.cross_entropy(output, batch["label"],
+                                                                                                      weight=torch.tensor([1., 5., 25.]))},
+        "classes": {**classifier, "loss": lambda output, batch: F.cross_entropy(output, batch["label"])},
+        "labels that may be ignored": {**tokens, "model": words, "loss": of_counted},
+        "the mean over each sample first": {**tokens, "model": words, "loss": by_sample},
+        "gradients by frequency": {**tokens, "model": nn.Sequential(nn.Embedding(20, 8, scale_grad_by_freq=True), nn.Linear(8, 20)),
+                                   "loss": lambda output, batch: output.square().mean()},
+    }[name] | {"inputs": ["input"]}
+
+
+@pytest.mark.parametrize("name,note", [
+    ("class weights in equal halves", "its loss is no mean over the samples"),
+    ("classes", ""),
+    ("labels that may be ignored", "where labels are -100"),
+    ("the mean over each sample first", ""),
+    ("gradients by frequency", "the gradient of '0.weight' differs from the mean"),
+])
+def test_a_loss_or_gradients_that_are_no_mean_get_a_note(exporter, tmp_path, capsys, name, note):
+    export, _ = exporter
+    export.export(described_loss(name), tmp_path / "model.ddp")
+    written = capsys.readouterr().err
+    assert note in written and bool(note) == bool(written), written
+
+
+def test_parts_that_build_put_into_evaluation_mode_stay_in_it(exporter, tmp_path, capsys):
+    import torch
+    from torch import nn
+
+    export, _ = exporter
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[1].eval()
+    built = {"model": model, "batch": {"input": torch.randn(8, 4)}, "inputs": ["input"], "loss": lambda output, batch: output.square().mean()}
+    export.export(built, tmp_path / "model.ddp")
+    assert "in evaluation mode in every step, as build() left them with eval(): 1\n" in capsys.readouterr().err
+    assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1  # a trained batch norm takes 2
+    model.eval()  # the whole: it was only loaded so
+    export.export(built, tmp_path / "model.ddp")
+    assert capsys.readouterr().err == ""
+    assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 2
+
+
+def test_rounding_of_pytorchs_fast_paths_is_no_difference(ddprun, exporter, tmp_path):
+    """In evaluation mode a transformer's encoder has fused kernels that torch.export does not trace."""
+    import safetensors.torch
+    import torch
+    from torch import nn
+
+    export, _ = exporter
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2), nn.Flatten(), nn.Linear(48, 3))
+    batch = {"input": torch.randn(8, 6, 8), "label": torch.randint(3, (8,))}
+    built = {"model": model, "batch": batch, "inputs": ["input"], "loss": lambda output, batch: nn.functional.cross_entropy(output, batch["label"])}
+    export.export(built, tmp_path / "model.ddp")
+    (tmp_path / "data").mkdir()
+    for split in ("train", "test"):
+        safetensors.torch.save_file(batch, tmp_path / "data" / f"{split}.safetensors")
+    config = jobs.write_config(tmp_path / "train.json", {"name": "encoder", "model": {"type": "exported", "path": "model.ddp"},
+                                                          "data": {"type": "tensors", "dir": "data"}, "batch_size": 8, "max_steps": 2})
+    done = run_job(ddprun, config, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_difference_beyond_rounding_is_one(exporter):
+    import torch
+
+    export, _ = exporter
+    one = torch.ones(4)
+    assert export.close(one, one + 1e-6) and export.close(None, None) and export.close(one / 0, one / 0)
+    assert not export.close(one, one + 1e-4) and not export.close(one, None) and not export.close(one, one.double())
+    assert not export.close(one / 0, one) and not export.close(one.long(), one.long() + 1)
+
+
+@pytest.mark.parametrize("directly", [False, True])
+def test_a_loss_that_uses_weights_of_the_model_is_exported(exporter, tmp_path, directly):
+    """An L2 penalty: by the module, or by the tensor itself."""
+    import torch
+    from torch import nn
+
+    export, _ = exporter
+    torch.manual_seed(3)
+    model = nn.Linear(4, 3)
+    weight, before = model.weight, model.weight.detach().clone()
+    built = {"model": model, "batch": {"input": torch.randn(8, 4)}, "inputs": [],
+             "loss": lambda output, batch: output.square().mean() + 0.1 * (weight if directly else model.weight).square().sum()}
+    export.export({**built, "inputs": ["input"]}, tmp_path / "model.ddp")
+    content = json.loads((tmp_path / "model.ddp" / "model.json").read_text())
+    assert [entry["name"] for entry in content["parameters"]] == ["weight", "bias"] and not content["constants"]
+    assert torch.equal(model.weight, before) and model.weight.grad is None
+
+
+@pytest.mark.parametrize("name,reason", [("lazy", "'weight' of its model has no shape before the first forward pass"),
+                                         ("sparse", "the gradient of '0.weight' is sparse")])
+def test_lazy_and_sparse_parameters_are_refused_in_one_line(exporter, tmp_path, name, reason):
+    import torch
+    from torch import nn
+
+    export, _ = exporter
+    built = {"lazy": {"model": nn.LazyLinear(3), "batch": {"input": torch.randn(8, 4)}},
+             "sparse": {"model": nn.Sequential(nn.Embedding(9, 4, sparse=True)), "batch": {"input": torch.randint(9, (8, 2))}}}[name]
+    with pytest.raises(export.Refused, match=reason):
+        export.export({**built, "inputs": ["input"], "loss": lambda output, batch: output.square().mean()}, tmp_path / "model.ddp")
+
+
+def test_an_operator_that_does_more_than_compute_is_refused_with_its_line(ddprun, exporter, exported, tmp_path):
+    """A downloaded folder whose graph would create a file."""
+    shutil.copytree(exported / "mlp.ddp", tmp_path / "model.ddp")
+    graph, victim = tmp_path / "model.ddp" / "train.graph", tmp_path / "victim"
+    lines = graph.read_text().splitlines()
+    number = len(lines) - 2  # of nodes so far
+    lines.insert(len(lines) - 1, f"%{number} = op aten::from_file s{victim} true i64")
+    graph.write_text("\n".join(lines) + "\n")
+    said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/model.ddp")
+    assert f"train.graph:{len(lines) - 1}: the operator aten::from_file takes the text argument 'filename'" in said, said
+    assert not victim.exists()
+
+
 def test_a_model_that_draws_in_evaluation_trains(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     export, zoo = exporter
     export.export(zoo.noise(), tmp_path / "noise.ddp")

@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 #include <torch/version.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "common/base/error.hpp"
 #include "trainer/exported/graph_arguments.hpp"
 #include "trainer/exported/graph_numbers.hpp"
+#include "trainer/exported/operator_rule.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -44,10 +46,31 @@ struct KeptGradMode {
   bool before = at::GradMode::is_enabled();
 };
 
+// Elements that one tensor of a graph may have: 64 GiB of float32. A graph with a wrong size would otherwise take the memory
+// of the whole machine before anything fails.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 34;
+
+// `sizes` is the shape of a tensor that an operator makes. Throws std::domain_error.
+void require_sizes(const IValue& sizes) {
+  if (!sizes.isIntList()) return;
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes.toIntVector()) {
+    if (size <= 1) continue;  // -1: the rest of a view; 0 and negative sizes are PyTorch's to refuse
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostElements) {
+      throw std::domain_error("asks for a tensor of more than " + std::to_string(kMostElements) + " elements");
+    }
+  }
+}
+
 IValue called(const Statement& statement, const Values& values, c10::Device device) {
   torch::jit::Stack stack;
   stack.reserve(statement.arguments.size());
-  for (const Slot& slot : statement.arguments) stack.push_back(value_in(slot, values, device));
+  const auto& takes = statement.target->schema().arguments();
+  for (std::size_t i = 0; i < statement.arguments.size(); ++i) {
+    stack.push_back(value_in(statement.arguments[i], values, device));
+    const std::string& name = takes[i].name();
+    if (name == "size" || name == "repeats" || name == "output_size") require_sizes(stack.back());
+  }
   statement.target->callBoxed(stack);
   if (stack.size() == 1) return std::move(stack.front());
   return c10::ivalue::Tuple::create(std::move(stack));
@@ -89,6 +112,16 @@ void require_operators(const GraphText& text) {
   }
   throw UsageError(text.file + ": LibTorch " TORCH_VERSION " has no operator " + names +
                    "; export the model with PyTorch " TORCH_VERSION ", or without them");
+}
+
+void require_allowed(const GraphText& text) {
+  for (const GraphNode& node : text.nodes) {
+    if (node.kind != GraphNode::Kind::kOperator) continue;
+    if (const auto reason = reason_to_refuse(find_operator(node.name)->schema())) {
+      throw UsageError(text.file + ":" + std::to_string(node.line) + ": the operator " + node.name + " " + *reason +
+                       "; a graph may only compute. Write the model without it and export it again");
+    }
+  }
 }
 
 void add_uses(const Slot& slot, std::set<std::size_t>& uses) {
@@ -151,6 +184,7 @@ Statement statement_of(const GraphText& text, const GraphNode& node) {
 
 Graph::Graph(const GraphText& text) {
   require_operators(text);
+  require_allowed(text);
   auto program = std::make_unique<Program>();
   program->file = text.file;
   program->results = text.results;

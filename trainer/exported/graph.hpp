@@ -24,7 +24,7 @@ class Graph {
   };
 
   // Looks all operators up. Throws UsageError naming the file, and all operators that this LibTorch does not have, or the line
-  // whose arguments are not what its operator takes.
+  // with an operator that a graph may not call (operator_rule.hpp) or with arguments that its operator does not take.
   explicit Graph(const GraphText& text);
   ~Graph();
   Graph(Graph&&) noexcept;
@@ -36,7 +36,8 @@ class Graph {
   const std::vector<std::string>& operators() const;
 
   // Whatever device the graph was traced on, it makes its own tensors on this one. Safe from several threads. Throws what the
-  // operators throw, with file and line added, and UsageError when a result is no tensor.
+  // operators throw, with file and line added, and UsageError when a result is no tensor, a size is out of bounds or an
+  // integer calculation overflows.
   std::vector<at::Tensor> run(std::span<const at::Tensor> inputs, c10::Device device) const;
 
  private:

@@ -5,13 +5,57 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 namespace ddprun::trainer {
 namespace {
 
+constexpr const char* kOverflow = "has a result that does not fit into 64 bits";
+
+// + - * of two integers, checked; of floating-point numbers as they are.
+template <class Number>
+Number sum(Number a, Number b) {
+  if constexpr (std::is_integral_v<Number>) {
+    if (__builtin_add_overflow(a, b, &a)) throw std::domain_error(kOverflow);
+    return a;
+  } else {
+    return a + b;
+  }
+}
+
+template <class Number>
+Number difference(Number a, Number b) {
+  if constexpr (std::is_integral_v<Number>) {
+    if (__builtin_sub_overflow(a, b, &a)) throw std::domain_error(kOverflow);
+    return a;
+  } else {
+    return a - b;
+  }
+}
+
+template <class Number>
+Number product(Number a, Number b) {
+  if constexpr (std::is_integral_v<Number>) {
+    if (__builtin_mul_overflow(a, b, &a)) throw std::domain_error(kOverflow);
+    return a;
+  } else {
+    return a * b;
+  }
+}
+
+// a mod b with the sign of b, as Python has it. Unlike a - floor(a / b) * b it has no overflow on the way.
+std::int64_t floor_remainder(std::int64_t a, std::int64_t b) {
+  if (b == 0) throw std::domain_error("divides by 0");
+  if (b == -1) return 0;
+  const std::int64_t remainder = a % b;
+  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
+}
+
 std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
   if (b == 0) throw std::domain_error("divides by 0");
+  if (a == std::numeric_limits<std::int64_t>::min() && b == -1) throw std::domain_error(kOverflow);
   const std::int64_t quotient = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
@@ -31,9 +75,9 @@ c10::IValue arithmetic(const std::vector<c10::IValue>& of, Integers integers, Do
   }
 
 constexpr std::array<Calculation, 16> kCalculations{
-    {SAME_FOR_BOTH("add", a + b),
-     SAME_FOR_BOTH("sub", a - b),
-     SAME_FOR_BOTH("mul", a* b),
+    {SAME_FOR_BOTH("add", sum(a, b)),
+     SAME_FOR_BOTH("sub", difference(a, b)),
+     SAME_FOR_BOTH("mul", product(a, b)),
      SAME_FOR_BOTH("eq", a == b),
      SAME_FOR_BOTH("ne", a != b),
      SAME_FOR_BOTH("lt", a < b),
@@ -55,12 +99,12 @@ constexpr std::array<Calculation, 16> kCalculations{
      {"mod", 2,
       [](const std::vector<c10::IValue>& of) {
         return arithmetic(
-            of, [](std::int64_t a, std::int64_t b) { return c10::IValue(a - floor_quotient(a, b) * b); },
+            of, [](std::int64_t a, std::int64_t b) { return c10::IValue(floor_remainder(a, b)); },
             [](double a, double b) { return c10::IValue(a - std::floor(a / b) * b); });
       }},
      {"neg", 1,
       [](const std::vector<c10::IValue>& of) {
-        return of[0].isInt() ? c10::IValue(-of[0].toInt()) : c10::IValue(-of[0].toScalar().toDouble());
+        return of[0].isInt() ? c10::IValue(difference(std::int64_t{0}, of[0].toInt())) : c10::IValue(-of[0].toScalar().toDouble());
       }},
      {"float", 1, [](const std::vector<c10::IValue>& of) { return c10::IValue(of[0].toScalar().toDouble()); }}}};
 #undef SAME_FOR_BOTH

@@ -398,9 +398,12 @@ void DataParallel::Impl::report_missing() const {
   for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) list += (i == 0 ? "" : ", ") + names[missing[i]];
   if (missing.size() > kNamesShown) list += " and " + std::to_string(missing.size() - kNamesShown) + " more";
   const std::string advice = static_graph ? "\"static_graph\": false" : "\"find_unused_parameters\": true";
-  throw std::runtime_error("the backward pass gave " + std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
+  const std::string text = "the backward pass gave " + std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
                            " parameters no gradient, so the gradients are not summed over the ranks: " + list +
-                           ". Use them in every step, freeze them, or set " + advice + " in \"ddp\"");
+                           ". Use them in every step, freeze them, or set " + advice + " in \"ddp\"";
+  // In the first step it is the model itself, and a restart would fail in the same way.
+  if (first_step) throw UsageError(text);
+  throw std::runtime_error(text);
 }
 
 // Note [Gradients are dropped, not zeroed]

@@ -168,6 +168,59 @@ TEST(Graph, AllOperatorsThatAreMissingAreNamed) {
             "PyTorch " TORCH_VERSION ", or without them");
 }
 
+TEST(Graph, OperatorsThatDoMoreThanComputeAreRefusedWithTheirLine) {
+  struct Row {
+    const char *operator_call, *reason;
+  };
+  for (const auto& [call, reason] : {
+           Row{"aten::from_file s/tmp/never true i4", "takes the text argument 'filename'"},
+           Row{"aten::set_.source_Tensor %0 %0", "replaces the memory of a tensor"},
+           Row{"aten::set_.source_Storage %0 none", "takes raw storage"},
+           Row{"aten::resize_ %0 [ i9 ]", "replaces the memory of a tensor"},
+           Row{"aten::_sparse_coo_tensor_unsafe %0 %0 [ i4 ]", "is one of PyTorch's internals"},
+           Row{"aten::_nested_view_from_buffer %0 %0 %0 %0", "is one of PyTorch's internals"},
+           Row{"aten::sparse_coo_tensor.indices %0 %0", "not dense"},
+           Row{"aten::_unsafe_index.Tensor %0 [ %0 ]", "is one of PyTorch's internals"},
+           Row{"prim::device %0", "is not one of PyTorch's own operators"},
+       }) {
+    const std::string found = refusal_of_lines(std::string("%0 = batch x\n%1 = op ") + call + "\nreturn %1\n");
+    if (found.find("has no operator") != std::string::npos) continue;  // LibTorch without it
+    EXPECT_TRUE(found.starts_with("g:3: the operator ")) << call << ": " << found;
+    EXPECT_NE(found.find(reason), std::string::npos) << call << ": " << found;
+  }
+}
+
+TEST(Graph, TextThatPicksAWayToComputeIsAllowed) {
+  const at::Tensor x = at::arange(4, at::kFloat);
+  const auto results = results_of("%0 = batch x\n%1 = op aten::gelu %0 stanh\n%2 = op aten::div.Tensor_mode %1 f2.0 sfloor\n"
+                                  "%3 = op aten::_softmax %2 i0 false\nreturn %3\n",
+                                  {x});
+  EXPECT_EQ(results.front().numel(), 4);
+}
+
+TEST(Graph, SizesAndIntegersOutOfBoundsAreRefusedWithTheirLine) {
+  const auto refusal_of_run = [](const std::string& lines) -> std::string {
+    try {
+      results_of(lines, {at::zeros({4})});
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string most = "i9223372036854775807", least = "i-9223372036854775808";
+  for (const std::string& calculation : {"floordiv " + least + " i-1", "add " + most + " i1", "sub " + least + " i1",
+                                         "mul " + most + " i2", "neg " + least, "neg " + least}) {
+    EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = compute " + calculation + "\nreturn %0\n").find("g:3: "), std::string::npos)
+        << calculation;
+  }
+  EXPECT_EQ(refusal_of_run("%0 = batch x\n%1 = compute mod " + least + " i-1\nreturn %0\n"), "no error");
+  EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = op aten::zeros [ i1000000 i1000000 ]\nreturn %1\n")
+                .find("g:3: aten::zeros: asks for a tensor of more than"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = op aten::repeat %0 [ " + most + " i2 ]\nreturn %1\n").find("asks for a tensor"),
+            std::string::npos);
+}
+
 TEST(Graph, ArgumentsThatAnOperatorDoesNotTakeAreRefusedBeforeAnythingRuns) {
   const std::string x = "%0 = batch x\n";
   EXPECT_EQ(refusal_of_lines(x + "%1 = op aten::relu %0 i1\nreturn %1\n"),

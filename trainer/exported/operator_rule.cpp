@@ -1,0 +1,103 @@
+// Implementation of operator_rule.hpp.
+#include "trainer/exported/operator_rule.hpp"
+
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace ddprun::trainer {
+namespace {
+
+using c10::TypeKind;
+
+constexpr std::string_view kNamespace = "aten::";
+
+// Text arguments that choose between ways to compute. None of them is a name of anything outside the graph.
+constexpr std::array<std::string_view, 13> kChoices{"approximate",   "driver", "equation", "indexing", "interpolation",
+                                                    "mode",          "norm",   "padding",  "reduce",   "ord",
+                                                    "rounding_mode", "side",   "UPLO"};
+
+// Internals that torch.export writes for public functions: softmax, to(), batch norm, attention, checks of sizes.
+constexpr std::array<std::string_view, 34> kInternals{"_adaptive_avg_pool2d",
+                                                      "_adaptive_avg_pool3d",
+                                                      "_assert_async",
+                                                      "_assert_scalar",
+                                                      "_assert_tensor_metadata",
+                                                      "_batch_norm_impl_index",
+                                                      "_batch_norm_no_update",
+                                                      "_batch_norm_with_update",
+                                                      "_cdist_forward",
+                                                      "_conj",
+                                                      "_euclidean_dist",
+                                                      "_fft_c2c",
+                                                      "_fft_c2r",
+                                                      "_fft_r2c",
+                                                      "_fused_rms_norm",
+                                                      "_local_scalar_dense",
+                                                      "_log_softmax",
+                                                      "_native_batch_norm_legit",
+                                                      "_native_batch_norm_legit_functional",
+                                                      "_native_batch_norm_legit_no_training",
+                                                      "_native_multi_head_attention",
+                                                      "_pack_padded_sequence",
+                                                      "_pad_packed_sequence",
+                                                      "_safe_softmax",
+                                                      "_scaled_dot_product_attention_math",
+                                                      "_scaled_dot_product_flash_attention_for_cpu",
+                                                      "_shape_as_tensor",
+                                                      "_softmax",
+                                                      "_thnn_fused_gru_cell",
+                                                      "_thnn_fused_lstm_cell",
+                                                      "_to_copy",
+                                                      "_transformer_encoder_layer_fwd",
+                                                      "_unsafe_view",
+                                                      "_weight_norm_interface"};
+
+// Operators without such an argument that still replace a tensor's memory, or read it past its end.
+constexpr std::array<std::string_view, 9> kMemory{"from_file", "set_",      "set",          "resize_",        "resize_as_",
+                                                  "resize",    "resize_as", "record_stream", "sparse_resize_"};
+
+bool is_one_of(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+
+const c10::Type& inner_type(const c10::Type& type) {
+  if (type.kind() == TypeKind::OptionalType) return inner_type(*type.expectRef<c10::OptionalType>().getElementType());
+  if (type.kind() == TypeKind::ListType) return inner_type(*type.expectRef<c10::ListType>().getElementType());
+  return type;
+}
+
+// What the argument is, if a graph has no business with it.
+std::optional<std::string> reason_to_refuse(const c10::Argument& argument) {
+  switch (inner_type(*argument.real_type()).kind()) {
+    case TypeKind::StringType:
+      if (is_one_of(kChoices, argument.name())) return std::nullopt;
+      return "takes the text argument '" + argument.name() + "'";
+    case TypeKind::StorageType:
+      return "takes raw storage ('" + argument.name() + "')";
+    case TypeKind::StreamObjType:
+      return "takes a stream ('" + argument.name() + "')";
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema) {
+  const std::string_view full = schema.name();
+  if (!full.starts_with(kNamespace)) return "is not one of PyTorch's own operators (aten::)";
+  const std::string_view name = full.substr(kNamespace.size());
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (auto reason = reason_to_refuse(argument)) return reason;
+  }
+  if (is_one_of(kMemory, name)) return "replaces the memory of a tensor";
+  if (name.starts_with('_') && !is_one_of(kInternals, name)) return "is one of PyTorch's internals, which trust their callers";
+  if (name.starts_with("sparse_") || name.find("nested") != std::string_view::npos) return "makes tensors that are not dense";
+  if (name.find("unsafe") != std::string_view::npos && name.find("index") != std::string_view::npos) {
+    return "does not check its indices";
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,26 @@
+// Which operators an exported graph may call. A graph comes from a folder that may have been downloaded, and PyTorch's
+// dispatcher has operators that are not arithmetic: aten::from_file maps any file of the user writable, set_ with a storage
+// reads memory outside of a tensor, and the `_sparse_*_unsafe` family builds tensors whose indices nothing checks.
+//
+// The rule reads the schema and not a list of names, so that a new operator of a later LibTorch is judged as well:
+//   - the operator is one of ATen's own (`aten::`);
+//   - it takes no storage, stream or generator, and no text, except an argument that picks one of a few ways to compute
+//     (`approximate` of gelu, `rounding_mode` of div, `equation` of einsum);
+//   - its name does not begin with '_' (PyTorch's internals, which trust their callers), except the internals that
+//     torch.export writes for public functions;
+//   - it replaces no tensor's memory (set_, resize_, from_file, record_stream) and checks its indices (no "unsafe" variant
+//     with indices).
+// The rule does not make a hostile graph harmless: it can still ask for much memory or time. docs/security.md says so.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+
+#include <optional>
+#include <string>
+
+namespace ddprun::trainer {
+
+// Why a graph may not call the operator, as the end of a sentence ("takes the text argument 'filename'"); nullopt if it may.
+std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema);
+
+}  // namespace ddprun::trainer

@@ -104,7 +104,8 @@ constexpr std::array<Calculation, 16> kCalculations{
       }},
      {"neg", 1,
       [](const std::vector<c10::IValue>& of) {
-        return of[0].isInt() ? c10::IValue(difference(std::int64_t{0}, of[0].toInt())) : c10::IValue(-of[0].toScalar().toDouble());
+        return of[0].isInt() ? c10::IValue(difference(std::int64_t{0}, of[0].toInt()))
+                             : c10::IValue(-of[0].toScalar().toDouble());
       }},
      {"float", 1, [](const std::vector<c10::IValue>& of) { return c10::IValue(of[0].toScalar().toDouble()); }}}};
 #undef SAME_FOR_BOTH

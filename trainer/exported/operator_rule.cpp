@@ -56,10 +56,12 @@ constexpr std::array<std::string_view, 34> kInternals{"_adaptive_avg_pool2d",
                                                       "_weight_norm_interface"};
 
 // Operators without such an argument that still replace a tensor's memory, or read it past its end.
-constexpr std::array<std::string_view, 9> kMemory{"from_file", "set_",      "set",          "resize_",        "resize_as_",
+constexpr std::array<std::string_view, 9> kMemory{"from_file", "set_",      "set",           "resize_",       "resize_as_",
                                                   "resize",    "resize_as", "record_stream", "sparse_resize_"};
 
-bool is_one_of(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+bool is_one_of(const auto& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 const c10::Type& inner_type(const c10::Type& type) {
   if (type.kind() == TypeKind::OptionalType) return inner_type(*type.expectRef<c10::OptionalType>().getElementType());

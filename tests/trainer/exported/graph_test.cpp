@@ -192,9 +192,10 @@ TEST(Graph, OperatorsThatDoMoreThanComputeAreRefusedWithTheirLine) {
 
 TEST(Graph, TextThatPicksAWayToComputeIsAllowed) {
   const at::Tensor x = at::arange(4, at::kFloat);
-  const auto results = results_of("%0 = batch x\n%1 = op aten::gelu %0 stanh\n%2 = op aten::div.Tensor_mode %1 f2.0 sfloor\n"
-                                  "%3 = op aten::_softmax %2 i0 false\nreturn %3\n",
-                                  {x});
+  const auto results = results_of(
+      "%0 = batch x\n%1 = op aten::gelu %0 stanh\n%2 = op aten::div.Tensor_mode %1 f2.0 sfloor\n"
+      "%3 = op aten::_softmax %2 i0 false\nreturn %3\n",
+      {x});
   EXPECT_EQ(results.front().numel(), 4);
 }
 

@@ -39,7 +39,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ddprun DESTINATION include)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
 # What those headers include, and nothing else.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
-               trainer/data/source.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
+               trainer/data/source.hpp trainer/picture_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
                trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/ddprun/${folder})

@@ -56,12 +56,23 @@ def test_nothing_changes_a_bit(ddprun_bin, ddptrain_bin, train, tmp_path):
     assert refused.returncode == 2 and "--data-changed" in refused.stderr, refused.stderr
 
 
-def test_a_damaged_picture_ends_the_run_with_its_path(ddprun_bin, ddptrain_bin, train, tmp_path):
-    picture = tmp_path / "pictures/train/red/1-3.png"
+@pytest.mark.parametrize("name", ["train/red/1-3.png", "test/red/1-3.png"])
+def test_a_damaged_picture_ends_the_run_before_its_first_step(ddprun_bin, ddptrain_bin, train, tmp_path, name):
+    """One of the test set would be read at the end of the first epoch."""
+    picture = tmp_path / "pictures" / name
     picture.write_bytes(picture.read_bytes()[:-40])
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 2 and f"{picture}: is a damaged PNG picture: " in done.stderr, done.stderr
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 1, "such an end needs no restart"
+    assert not (tmp_path / "run/metrics.jsonl").exists(), "no step was made"
+
+
+def test_files_that_are_not_used_are_counted_and_sound_pictures_are_remembered(ddprun_bin, ddptrain_bin, train, tmp_path):
+    (tmp_path / "pictures/train/red/1.webp").write_bytes(b"no picture of ours")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train, "max_steps=1"])
+    assert done.returncode == 0 and done.stderr.count("1 file is not used (1 *.webp)") == 1, done.stderr
+    remembered = [line for file in (tmp_path / "run/picture-check").iterdir() for line in file.read_text().splitlines()]
+    assert len(set(remembered)) == len(remembered) == len([*(tmp_path / "pictures").glob("*/*/*.png")])
 
 
 def test_mixed_pictures_do_not_depend_on_the_number_of_workers(ddprun_bin, ddptrain_bin, train, tmp_path):

@@ -1,6 +1,7 @@
 // Implementation of process.hpp.
 #include "trainer/life/process.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -83,6 +84,24 @@ std::string Process::device_and_memory() const {
 
 void Process::await_data() {
   if (data_coming_.valid()) data_ = data_coming_.get();
+}
+
+void Process::check_data(const std::filesystem::path& run_directory) {
+  if (std::exchange(data_is_checked_, true)) return;
+  const bool first_start = environment().restart_count == 0;
+  const int rank = environment().rank;
+  if (subject_.notes && first_start && rank == 0) {
+    for (const std::string& note : subject_.notes(config_)) std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
+  }
+  if (!subject_.check) return;
+  constexpr std::chrono::seconds kLongest{10};
+  check_ = subject_.check(config_, {.folder = run_directory / "picture-check",
+                                    .rank = rank,
+                                    .world = environment().world_size,
+                                    .warn = [rank](const std::string& problem) {
+                                      std::fprintf(stderr, "ddptrain: rank %d: %s\n", rank, problem.c_str());
+                                    }});
+  if (check_) check_->await(first_start ? kLongest : std::chrono::seconds(0));
 }
 
 void Process::move_to(const channel::Regroup& place) {

@@ -41,6 +41,10 @@ class Process {
   void take_up_work();
   // Returns when the data is there. Throws what the subject's read() threw.
   void await_data();
+  // In the first group only: prints what the subject notes about its data, and waits for the check of it. At a job's first
+  // start that may take ten seconds; a replacement, whose peers wait for it, starts the check and does not wait.
+  // `run_directory` keeps what was checked. Throws UsageError naming what is damaged.
+  void check_data(const std::filesystem::path& run_directory);
   // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
   // share a batch.
   void move_to(const channel::Regroup& place);
@@ -85,6 +89,8 @@ class Process {
   InflatedSharing inflated_;
   std::future<Sources> data_coming_;
   Sources data_;
+  bool data_is_checked_ = false;
+  std::unique_ptr<DataCheck> check_;
 };
 
 }  // namespace ddprun::trainer

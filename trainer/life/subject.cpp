@@ -4,8 +4,10 @@
 #include "trainer/data/pictures.hpp"
 #include "trainer/exported/exported_task.hpp"
 #include "trainer/exported/tensor_source.hpp"
+#include "trainer/picture_files/picture_check.hpp"
 #include "trainer/picture_files/picture_folder.hpp"
 #include "trainer/synthetic/synthetic_source.hpp"
+#include "trainer/tables/csv_file.hpp"
 #include "trainer/tables/read_tables.hpp"
 #include "trainer/task/classification.hpp"
 #include "trainer/task/language_model.hpp"
@@ -83,6 +85,17 @@ Subject chosen_by_config() {
                     break;
                 }
                 return read_pictures(config.data, device, shared);
+              },
+          .notes =
+              [](const TrainConfig& config) {
+                if (config.data.type == DataConfig::Type::kCsv) return notes_on_csv(config.data);
+                if (config.data.type == DataConfig::Type::kFolder) return notes_on_picture_folders(config.data);
+                return std::vector<std::string>();
+              },
+          .check =
+              [](const TrainConfig& config, const DataCheckPlace& place) {
+                return config.data.type == DataConfig::Type::kFolder ? check_pictures(config.data, place)
+                                                                     : std::unique_ptr<DataCheck>();
               },
           .built_in = true};
 }

@@ -13,6 +13,7 @@
 #include "common/config/train_config.hpp"
 #include "trainer/data/inflated_files.hpp"
 #include "trainer/data/source.hpp"
+#include "trainer/picture_files/data_check.hpp"
 #include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
@@ -24,6 +25,10 @@ struct Subject {
   std::function<Description(const TrainConfig&)> describe;
   // On a thread of its own, for that device. Who needs no memory that the workers of a machine share ignores the last one.
   std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
+  // Lines for the user about data that may not be meant as it is. Rank 0 calls it, once `read` has ended. Empty: none.
+  std::function<std::vector<std::string>(const TrainConfig&)> notes{};
+  // Looks for damaged samples, from before the first step on. Empty, or a null pointer: they need no check.
+  std::function<std::unique_ptr<DataCheck>(const TrainConfig&, const DataCheckPlace&)> check{};
   // Keys of the config's section "task"; make_task, describe and read find their values in config.task.
   std::vector<TaskKey> keys{};
   std::string name{};     // of the program, for people; empty: its file's

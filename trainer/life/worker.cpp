@@ -107,6 +107,7 @@ int Worker::run_in_group() {
   process_.await_data();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
   agree_on_run();
+  process_.check_data(run_.layout.root);
   source_.agree(membership_, run_);
   prepare_workspace(work_, process_, membership_, source_, run_);
   const Outcome outcome = train(source_.state(), *work_);

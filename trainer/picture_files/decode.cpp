@@ -13,13 +13,22 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "common/base/error.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+// Pillow warns above this many. A progressive JPEG takes nine bytes for each while it is decoded, a PNG up to four.
+constexpr std::int64_t kMostPixels = 89'478'485;
+// A progressive JPEG has about ten scans. Each visits all blocks, even if it is empty, so a small file could take minutes.
+constexpr std::int64_t kMostScans = 500;
+constexpr std::int64_t kMostScannedPixels = std::int64_t{1} << 31;  // pixels times scans
+constexpr std::int64_t kScansOfAnySize = 24;
+
+constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1a\n";
 
 void require_size(std::int64_t height, std::int64_t width, const std::string& name) {
   if (height <= kMostPixels / std::max<std::int64_t>(width, 1)) return;
@@ -32,6 +41,8 @@ struct JpegErrors {
   jpeg_error_mgr base;  // first: the library has a pointer to this
   std::jmp_buf back;
   std::array<char, JMSG_LENGTH_MAX> message;
+  jpeg_progress_mgr progress;
+  int most_scans;
 };
 
 extern "C" void end_jpeg(j_common_ptr jpeg) {
@@ -46,6 +57,15 @@ extern "C" void hear_jpeg(j_common_ptr jpeg, int level) {
   constexpr std::array kDamage{JWRN_JPEG_EOF, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_MUST_RESYNC, JWRN_ARITH_BAD_CODE};
   const bool damaged = std::ranges::any_of(kDamage, [&](int code) { return jpeg->err->msg_code == code; });
   if (level < 0 && damaged) end_jpeg(jpeg);
+}
+
+// The library calls it after each row of blocks.
+extern "C" void count_scans(j_common_ptr jpeg) {
+  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= errors->most_scans) return;
+  std::snprintf(errors->message.data(), errors->message.size(), "it has more than %d scans, the limit for its size",
+                errors->most_scans);
+  std::longjmp(errors->back, 1);
 }
 
 struct OwnedJpeg {
@@ -91,6 +111,10 @@ PixelRows decode_jpeg(std::string_view bytes, const std::string& name) {
     throw UsageError(name + ": is a JPEG picture of four colours (CMYK); convert it to RGB");
   }
   PixelRows picture{.height = jpeg.image_height, .width = jpeg.image_width};
+  const std::int64_t scans = kMostScannedPixels / std::max<std::int64_t>(picture.height * picture.width, 1);
+  errors->most_scans = static_cast<int>(std::clamp(scans, kScansOfAnySize, kMostScans));
+  errors->progress.progress_monitor = count_scans;
+  jpeg.progress = &errors->progress;
   picture.pixels.resize(static_cast<std::size_t>(picture.height * picture.width * PixelRows::kColours));
   if (!read_jpeg(jpeg, *errors, picture.pixels.data())) throw damaged();
   return picture;
@@ -104,7 +128,58 @@ struct OwnedPng {
   png_image image{};
 };
 
+// A PNG file in its chunks: length, type, data, CRC.
+class PngChunks {
+ public:
+  explicit PngChunks(std::string_view bytes) : rest_(bytes.substr(std::min(kPngMagic.size(), bytes.size()))) {}
+
+  // False at the first chunk of pixels, at the end, and where the file is damaged.
+  bool next() {
+    rest_.remove_prefix(chunk_.size());
+    chunk_ = {};
+    constexpr std::size_t kAround = 12;
+    if (rest_.size() < kAround) return false;
+    std::size_t length = 0;
+    for (const char byte : rest_.substr(0, 4)) length = length << 8 | static_cast<unsigned char>(byte);
+    if (length > rest_.size() - kAround || rest_.substr(4, 4) == "IDAT") return false;
+    chunk_ = rest_.substr(0, length + kAround);
+    return true;
+  }
+  std::string_view type() const { return chunk_.substr(4, 4); }
+  std::string_view data() const { return chunk_.substr(8, chunk_.size() - 12); }
+  std::string_view whole() const { return chunk_; }
+  // From the chunk that next() stopped at.
+  std::string_view rest() const { return rest_; }
+
+ private:
+  std::string_view rest_;
+  std::string_view chunk_{};
+};
+
+// Chunks that say what the pixels are. All others say how to show them, such as gAMA and iCCP, or are texts.
+bool makes_pixels(std::string_view type) {
+  return type == "IHDR" || type == "PLTE" || type == "tRNS";
+}
+
+// Pillow takes the numbers as they are stored. libpng's simple interface would apply gAMA, and would unpack compressed texts of
+// any number into memory. Empty: there is nothing to leave out.
+std::string without_other_chunks(std::string_view bytes) {
+  PngChunks chunks(bytes);
+  bool others = false;
+  std::string kept(kPngMagic);
+  while (chunks.next()) {
+    if (makes_pixels(chunks.type())) {
+      kept += chunks.whole();
+    } else {
+      others = true;
+    }
+  }
+  return others ? kept.append(chunks.rest()) : "";
+}
+
 PixelRows decode_png(std::string_view bytes, const std::string& name) {
+  const std::string smaller = without_other_chunks(bytes);
+  if (!smaller.empty()) bytes = smaller;
   OwnedPng owned;
   png_image& image = owned.image;
   const auto damaged = [&] { return UsageError(name + ": is a damaged PNG picture: " + image.message); };
@@ -127,9 +202,21 @@ PixelRows decode_png(std::string_view bytes, const std::string& name) {
 
 }  // namespace
 
+bool has_png_gamma(std::string_view bytes) {
+  constexpr std::int64_t kUsual = 45'455, kTolerance = 2'000;  // libpng leaves out what changes less than 5 %
+  if (!bytes.starts_with(kPngMagic)) return false;
+  for (PngChunks chunks(bytes); chunks.next();) {
+    if (chunks.type() != "gAMA" || chunks.data().size() != 4) continue;
+    std::int64_t gamma = 0;
+    for (const char byte : chunks.data()) gamma = gamma << 8 | static_cast<unsigned char>(byte);
+    return gamma < kUsual - kTolerance || gamma > kUsual + kTolerance;
+  }
+  return false;
+}
+
 PixelRows decode_picture(std::string_view bytes, const std::string& name) {
   if (bytes.starts_with("\xff\xd8\xff")) return decode_jpeg(bytes, name);
-  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(bytes, name);
+  if (bytes.starts_with(kPngMagic)) return decode_png(bytes, name);
   throw UsageError(name + ": is neither a JPEG nor a PNG picture by its first bytes");
 }
 

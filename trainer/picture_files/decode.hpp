@@ -17,8 +17,13 @@ struct PixelRows {
   std::vector<std::uint8_t> pixels{};  // [height, width, 3]
 };
 
-// Grey is made into three colours, 16 bits a colour into 8; transparency is left out, as Pillow's convert("RGB") does. Throws
-// UsageError beginning with `name`: neither JPEG nor PNG, damaged, cut off, four colours (CMYK), or more than 2^28 pixels.
+// Grey is made into three colours, 16 bits a colour into 8; transparency is left out, and so are gamma (gAMA), colour profiles
+// and EXIF orientation, as Pillow's convert("RGB") does. Throws UsageError beginning with `name`: neither JPEG nor PNG,
+// damaged, cut off, four colours (CMYK), more than 89,478,485 pixels, or more than 500 scans of a progressive JPEG (24 to 500,
+// such that pixels times scans are at most 2^31).
 PixelRows decode_picture(std::string_view bytes, const std::string& name);
+
+// Whether a PNG file has a gamma that earlier versions applied and this one does not. Looks at the chunks before the pixels.
+bool has_png_gamma(std::string_view bytes);
 
 }  // namespace ddprun::trainer

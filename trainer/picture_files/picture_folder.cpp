@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <exception>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/bounded/short_quote.hpp"
 #include "common/system/quiet_thread.hpp"
 #include "trainer/data/fingerprint.hpp"
 #include "trainer/data/mapped_file.hpp"
@@ -141,6 +144,41 @@ void share_out(std::int64_t count, std::int64_t threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
+// Files that are neither hidden nor used as pictures, such as those in folders within a class.
+struct SkippedFiles {
+  std::int64_t count = 0;
+  bool all_counted = true;
+  std::map<std::string, std::int64_t> by_ending;  // "*.webp"
+};
+
+SkippedFiles skipped_in(const fs::path& folder) {
+  constexpr std::int64_t kMostCounted = 100'000;
+  constexpr std::size_t kMostEndings = 5;
+  SkippedFiles skipped;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const bool hidden = entry->path().filename().string().starts_with('.');
+    std::error_code unknown;
+    if (entry->is_directory(unknown)) {
+      if (hidden) entry.disable_recursion_pending();
+      continue;
+    }
+    const bool used = entry.depth() == 1 && is_picture_name(entry->path());
+    if (hidden || used) continue;
+    if (skipped.count == kMostCounted) {
+      skipped.all_counted = false;
+      return skipped;
+    }
+    ++skipped.count;
+    const std::string own = is_picture_name(entry->path())  ? "in other folders"
+                            : entry->path().has_extension() ? "*" + short_quote(entry->path().extension().string())
+                                                            : "without an ending";
+    const bool known = skipped.by_ending.contains(own) || skipped.by_ending.size() < kMostEndings;
+    ++skipped.by_ending[known ? own : "others"];
+  }
+  return skipped;
+}
+
 class PictureFolder : public Source {
  public:
   PictureFolder(const DataConfig& config, PictureFiles pictures)
@@ -164,7 +202,8 @@ class PictureFolder : public Source {
     return batch;
   }
 
-  // All names and sizes, and the content of some pictures that are evenly spread.
+  // All names and sizes, and the content of some pictures that are evenly spread. A run that began when the gamma of PNG files
+  // was applied has another fingerprint if they have one: its pixels are others now.
   std::string fingerprint() const override {
     constexpr std::size_t kRead = 16;
     std::string text = pictures_.listing;
@@ -173,25 +212,27 @@ class PictureFolder : public Source {
       text += fingerprint_of(MappedFile(pictures_.files[i * count / std::min(kRead, count)]).bytes());
     }
     return std::to_string(count) + " pictures of " + std::to_string(pictures_.classes.size()) + " classes " +
-           fingerprint_of(std::string_view(text));
+           fingerprint_of(std::string_view(text)) + (has_gamma() ? " (gamma of PNG files not applied)" : "");
   }
 
  private:
+  // Of all PNG files, or of some that are evenly spread where there are many.
+  bool has_gamma() const {
+    constexpr std::size_t kMostRead = 16'384;
+    std::vector<const fs::path*> files;
+    for (const fs::path& file : pictures_.files) {
+      if (file.extension() == ".png" || file.extension() == ".PNG") files.push_back(&file);
+    }
+    const std::size_t read = std::min(kMostRead, files.size());
+    for (std::size_t i = 0; i < read; ++i) {
+      if (has_png_gamma(MappedFile(*files[i * files.size() / read]).bytes())) return true;
+    }
+    return false;
+  }
+
   void write_sample(std::int64_t sample, const std::optional<Draws>& draws, float* out) const {
     const fs::path& file = pictures_.files[static_cast<std::size_t>(sample)];
-    const std::int64_t shorter = config_.resize > 0 ? config_.resize : config_.image_size;
-    PixelRows picture = decode_picture(MappedFile(file).bytes(), file.string());
-    const auto [shortest, longest] = std::minmax(picture.height, picture.width);
-    if (constexpr std::int64_t kMostTimes = 1000; longest > kMostTimes * shortest) {
-      throw UsageError(file.string() + ": has " + std::to_string(picture.width) + " x " + std::to_string(picture.height) +
-                       " pixels; expected one side to be at most " + std::to_string(kMostTimes) + " times the other");
-    }
-    if (constexpr std::int64_t kMostResized = std::int64_t{1} << 25; longest * shorter / shortest > kMostResized / shorter) {
-      throw UsageError(file.string() + ": would have more than " + std::to_string(kMostResized) +
-                       " pixels when its shorter side is " + std::to_string(shorter) +
-                       "; cut its longer side, or lower data.resize");
-    }
-    picture = resized(std::move(picture), shorter);
+    const PixelRows picture = resized(read_picture(file, config_), shorter_side(config_));
     write_changed(picture, draw_change(config_, picture.height, picture.width, sample, draws), config_.image_size, tables_,
                   out);
   }
@@ -202,6 +243,54 @@ class PictureFolder : public Source {
 };
 
 }  // namespace
+
+std::int64_t shorter_side(const DataConfig& config) {
+  return config.resize > 0 ? config.resize : config.image_size;
+}
+
+PixelRows read_picture(const fs::path& file, const DataConfig& config) {
+  const std::int64_t shorter = shorter_side(config);
+  PixelRows picture = decode_picture(MappedFile(file).bytes(), file.string());
+  const auto [shortest, longest] = std::minmax(picture.height, picture.width);
+  if (constexpr std::int64_t kMostTimes = 1000; longest > kMostTimes * shortest) {
+    throw UsageError(file.string() + ": has " + std::to_string(picture.width) + " x " + std::to_string(picture.height) +
+                     " pixels; expected one side to be at most " + std::to_string(kMostTimes) + " times the other");
+  }
+  if (constexpr std::int64_t kMostResized = std::int64_t{1} << 25; longest * shorter / shortest > kMostResized / shorter) {
+    throw UsageError(file.string() + ": would have more than " + std::to_string(kMostResized) +
+                     " pixels when its shorter side is " + std::to_string(shorter) +
+                     "; cut its longer side, or lower data.resize");
+  }
+  return picture;
+}
+
+std::vector<fs::path> files_of_picture_folders(const DataConfig& config) {
+  std::vector<fs::path> files;
+  for (const bool test : {true, false}) {
+    const fs::path folder = fs::path(config.dir) / (test ? config.test_folder : config.train_folder);
+    PictureFiles pictures = list_pictures(folder, config.classes);
+    keep_first(pictures, test ? config.test_samples : config.train_samples, "", folder);
+    files.insert(files.end(), std::make_move_iterator(pictures.files.begin()), std::make_move_iterator(pictures.files.end()));
+  }
+  return files;
+}
+
+std::vector<std::string> notes_on_picture_folders(const DataConfig& config) {
+  std::vector<std::string> notes;
+  for (const std::string& name : {config.train_folder, config.test_folder}) {
+    const fs::path folder = fs::path(config.dir) / name;
+    const SkippedFiles skipped = skipped_in(folder);
+    if (skipped.count == 0) continue;
+    std::string endings;
+    for (const auto& [ending, count] : skipped.by_ending) {
+      endings += (endings.empty() ? "" : ", ") + std::to_string(count) + " " + ending;
+    }
+    notes.push_back(folder.string() + ": " + (skipped.all_counted ? "" : "more than ") + std::to_string(skipped.count) +
+                    (skipped.count == 1 ? " file is" : " files are") + " not used (" + endings +
+                    "); pictures are *.jpg, *.jpeg and *.png in the folder of their class");
+  }
+  return notes;
+}
 
 Description describe_picture_folder(const DataConfig& config) {
   return {.tensors = {{.sizes = {PixelRows::kColours, config.image_size, config.image_size}, .type = at::kFloat},

@@ -5,8 +5,14 @@
 // classes int64 [n]}, each sample of weight 1.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "common/config/train_config.hpp"
 #include "trainer/data/source.hpp"
+#include "trainer/picture_files/decode.hpp"
 
 namespace ddprun::trainer {
 
@@ -17,5 +23,17 @@ Description describe_picture_folder(const DataConfig& config);
 // or has not as many classes as data.classes says, a class has no picture or is in one of both folders only. What make() throws
 // names the picture's path: it can't be read or is damaged.
 Sources read_picture_folders(const DataConfig& config);
+
+// Lines for the user about files in both folders that are not used. At most 100,000 are counted.
+std::vector<std::string> notes_on_picture_folders(const DataConfig& config);
+
+// The paths of all samples, those of the test set first. Throws as read_picture_folders() does.
+std::vector<std::filesystem::path> files_of_picture_folders(const DataConfig& config);
+
+// A picture before it is resized. Throws UsageError naming it: unreadable, damaged, or too long for its width.
+PixelRows read_picture(const std::filesystem::path& file, const DataConfig& config);
+
+// Pixels that the shorter side of a picture is resized to.
+std::int64_t shorter_side(const DataConfig& config);
 
 }  // namespace ddprun::trainer

@@ -6,13 +6,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "common/base/error.hpp"
 #include "common/base/json_problem.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/bounded/json_limits.hpp"
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
@@ -65,6 +65,7 @@ std::string text_of(const RunIdentity& run) {
 
 RunIdentity run_identity_of(const std::string& text) {
   try {
+    require_json_within(text, {.depth = 8});
     const json value = json::parse(text);
     RunIdentity run{.id = value.at("run").get<std::string>()};
     if (const auto data = value.find("data"); data != value.end()) run.data = data->get<std::string>();
@@ -80,16 +81,12 @@ RunIdentity run_identity_of(const std::string& text) {
 std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file) {
   std::error_code unknown;
   if (file.empty() || !std::filesystem::exists(file, unknown)) return std::nullopt;
+  constexpr std::size_t kMostBytes = std::size_t{1} << 24;
+  const std::string text = read_bounded(file, kMostBytes, "a run's identity");
   try {
-    if (!std::filesystem::is_regular_file(file, unknown)) throw UsageError("is not a regular file");
-    std::ifstream in(file, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (!in.is_open() || in.bad()) throw UsageError("cannot be read");
     return run_identity_of(text);
   } catch (const UsageError& error) {
     throw UsageError(file.string() + " " + error.what());
-  } catch (const std::ios_base::failure& unreadable) {  // of the iterator, which bypasses the stream's state
-    throw UsageError(file.string() + " cannot be read: " + unreadable.what());
   }
 }
 

@@ -1,0 +1,205 @@
+// Implementation of picture_check.hpp.
+#include "trainer/picture_files/picture_check.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/system/descriptor.hpp"
+#include "common/system/quiet_thread.hpp"
+#include "trainer/data/fingerprint.hpp"
+#include "trainer/picture_files/picture_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kKeyBytes = 16;  // digits
+constexpr std::size_t kKeysKeptAtOnce = 256;
+constexpr std::size_t kMostResultBytes = std::size_t{1} << 27;  // 8 million pictures
+constexpr std::size_t kMostNamed = 20;
+constexpr int kLowestPriority = 19;
+
+// Of a picture as it is now; nothing: it can't be looked at.
+std::optional<std::string> key_of(const fs::path& file, std::int64_t shorter) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return {};
+  const std::string facts = file.string() + '\n' + std::to_string(status.st_size) + ' ' +
+                            std::to_string(status.st_mtim.tv_sec) + ' ' + std::to_string(status.st_mtim.tv_nsec) + ' ' +
+                            std::to_string(shorter);
+  return fingerprint_of(std::string_view(facts));
+}
+
+// Sound pictures of earlier checks, and of this one.
+class Results {
+ public:
+  explicit Results(const DataCheckPlace& place) {
+    if (place.folder.empty()) return;
+    std::error_code none;
+    for (fs::directory_iterator entry(place.folder, none), end; !none && entry != end; entry.increment(none))
+      read(entry->path());
+    fs::create_directory(place.folder, none);  // not the run directory: it may have been moved away
+    const fs::path own = place.folder / ("rank-" + std::to_string(place.rank));
+    file_ = Descriptor(::open(own.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  }
+
+  bool has(const std::string& key) const { return known_.contains(key); }
+
+  // Errors are not reported: the next start decodes those pictures again.
+  void keep(const std::vector<std::string>& keys) const {
+    std::string lines;
+    for (const std::string& key : keys) lines += key + '\n';
+    if (file_.get() < 0) return;
+    [[maybe_unused]] const ssize_t written = ::write(file_.get(), lines.data(), lines.size());
+  }
+
+ private:
+  void read(const fs::path& file) {
+    try {
+      const std::string text = read_bounded(file, kMostResultBytes, "a list of checked pictures");
+      // A line that a crash has torn is none of that length.
+      for (std::string_view rest = text; !rest.empty();) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        if (line.size() == kKeyBytes) known_.emplace(line);
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      }
+    } catch (const Error&) {
+      // Its pictures are decoded again.
+    }
+  }
+
+  std::unordered_set<std::string> known_;
+  Descriptor file_;
+};
+
+class PictureCheck : public DataCheck {
+ public:
+  PictureCheck(const DataConfig& config, DataCheckPlace place)
+      : config_(config), place_(std::move(place)), main_(quiet_thread([this] { check(); })) {}
+
+  ~PictureCheck() override {
+    stop_ = true;
+    main_.join();
+  }
+
+  void await(std::chrono::milliseconds time) override {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, time, [this] { return is_done_; });
+    beside_ = true;
+    if (problems_.empty()) return;
+    std::string text = problems_.front();
+    for (std::size_t i = 1; i < problems_.size(); ++i) text += (i == 1 ? ". Also: " : "; ") + problems_[i];
+    throw UsageError(text + ". Replace or remove " + (problems_.size() == 1 ? "this file" : "these files"));
+  }
+
+ private:
+  void check() {
+    try {
+      const std::vector<fs::path> files = own_files();
+      const Results results(place_);
+      std::vector<std::thread> others;
+      try {
+        while (static_cast<std::int64_t>(others.size()) + 1 < config_.decode_threads) {
+          others.push_back(quiet_thread([&] { check_some(files, results, /*other=*/true); }));
+        }
+      } catch (const std::system_error&) {
+        // Those threads that are there do it.
+      }
+      check_some(files, results, /*other=*/false);
+      for (std::thread& other : others) other.join();
+    } catch (...) {
+      // Whoever reads the pictures reports folders that can't be listed, and lack of memory.
+    }
+    const std::lock_guard lock(mutex_);
+    is_done_ = true;
+    ended_.notify_all();
+  }
+
+  std::vector<fs::path> own_files() const {
+    std::vector<fs::path> own;
+    std::size_t i = 0;
+    for (fs::path& file : files_of_picture_folders(config_)) {
+      if (i++ % static_cast<std::size_t>(place_.world) == static_cast<std::size_t>(place_.rank)) own.push_back(std::move(file));
+    }
+    return own;
+  }
+
+  // On each thread. What a lack of memory leaves out is read when its turn comes.
+  void check_some(const std::vector<fs::path>& files, const Results& results, bool other) try {
+    std::vector<std::string> sound;
+    bool is_beside = false;
+    for (std::size_t i = next_++; i < files.size() && !stop_; i = next_++) {
+      check_one(files[i], results, sound);
+      if (sound.size() >= kKeysKeptAtOnce) {
+        results.keep(sound);
+        sound.clear();
+      }
+      if (!beside_ || is_beside) continue;
+      if (other) break;
+      is_beside = true;
+      ::setpriority(PRIO_PROCESS, 0, kLowestPriority);  // on Linux: of this thread
+    }
+    results.keep(sound);
+  } catch (const std::exception&) {
+  }
+
+  void check_one(const fs::path& file, const Results& results, std::vector<std::string>& sound) {
+    const std::optional<std::string> key = key_of(file, shorter_side(config_));
+    if (key && results.has(*key)) return;
+    try {
+      read_picture(file, config_);
+      if (key) sound.push_back(*key);
+    } catch (const UsageError& problem) {
+      note(problem.what());
+    } catch (const std::exception&) {
+      // Lack of memory or descriptors is not the picture's fault.
+    }
+  }
+
+  void note(const std::string& problem) {
+    const std::lock_guard lock(mutex_);
+    if (problems_.size() == kMostNamed) return;
+    problems_.push_back(problem);
+    if (beside_ && place_.warn) place_.warn(problem + ". Training ends when it reaches this picture: replace it before");
+  }
+
+  const DataConfig config_;
+  const DataCheckPlace place_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> beside_{false};  // training runs
+  std::mutex mutex_;                 // guards what follows
+  std::condition_variable ended_;
+  bool is_done_ = false;
+  std::vector<std::string> problems_;
+  std::thread main_;  // last: it uses all of them
+};
+
+}  // namespace
+
+std::unique_ptr<DataCheck> check_pictures(const DataConfig& config, const DataCheckPlace& place) {
+  return std::make_unique<PictureCheck>(config, place);
+}
+
+}  // namespace ddprun::trainer

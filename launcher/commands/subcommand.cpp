@@ -13,6 +13,7 @@
 #include "common/config/parse_config.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/version_text.hpp"
+#include "launcher/config_files/config_files.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/subcommand_names.hpp"
@@ -82,8 +83,8 @@ int validate_config(std::span<const std::string> args) {
   if (args.size() == 1 && (args[0] == "--help" || args[0] == "-h")) {
     print(
         std::string(kUsage) +
-        "\nChecks a config and prints it with every default filled in. --worker, or the config's \"worker\", names a program\n"
-        "of yours, which is asked what keys of its own it has.\n");
+        "\nChecks a config and the files that it names, and prints it with every default filled in. --worker, or the config's\n"
+        "\"worker\", names a program of yours, which is asked what keys of its own it has.\n");
     return 0;
   }
   std::optional<NamedWorker> worker;
@@ -99,12 +100,16 @@ int validate_config(std::span<const std::string> args) {
   }
   if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
   std::vector<std::string> notes;
+  bool own_program = false;
   const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes, [&](const std::string& by_config) {
     const auto own = find_own_worker(worker, by_config, this_machine(), std::filesystem::current_path());
+    own_program = own.has_value();
     return own ? TaskConfig(own->description.keys) : TaskConfig();
   });
   for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
   print(to_json_text(config) + "\n");
+  require_files(config, own_program);
+  std::fprintf(stderr, "ddprun: %s is valid, and the files that it names are there\n", std::string(args[0]).c_str());
   return 0;
 }
 

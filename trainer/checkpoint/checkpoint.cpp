@@ -320,12 +320,10 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     supersede(published.path);
     return std::nullopt;
   }
-  // Of another training state, for example another world size: its tensors are right for what its manifest says, so both stay.
-  if (same_training_state(manifest.state, state) && !same_end(manifest.state, state)) {
-    manifest.state.finished = state.finished;
-    manifest.state.total_steps = state.total_steps;
-    manifest.state.config_epochs = state.config_epochs;
-    manifest.state.config_max_steps = state.config_max_steps;
+  // Its tensors are right for what its manifest says of the machine and the world size, so these stay. That the run ends here is
+  // true whoever wrote them: otherwise each start of a finished run would evaluate and end again.
+  if (same_step_of_run(manifest.state, state) && !same_end(manifest.state, state)) {
+    take_end(manifest.state, state);
     write_file_atomically(published.path / kManifestFile, encode_manifest(manifest));
   }
   std::int64_t bytes = static_cast<std::int64_t>(fs::file_size(published.path / kManifestFile));
@@ -341,7 +339,8 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   reached("begun");
   SaveResult result;
   result.path = checkpoints_dir / folder_name(state.step);
-  fs::create_directories(checkpoints_dir);
+  // A folder whose entry is not on the disk is gone after a power cut, with all that was saved in it.
+  if (fs::create_directories(checkpoints_dir)) fsync_directory(checkpoints_dir.parent_path());
   remove_stale(checkpoints_dir, result.note);
 
   if (const auto bytes = reuse_published({state.step, result.path}, state)) {

@@ -227,12 +227,20 @@ bool is_of_training(const CheckpointState& one, const CheckpointState& present) 
          });
 }
 
-bool same_training_state(const CheckpointState& a, const CheckpointState& b) {
+bool same_step_of_run(const CheckpointState& a, const CheckpointState& b) {
   const auto facts = [](const CheckpointState& s) {
-    return std::tie(s.step, s.epoch, s.position, s.samples, s.world_size, s.micro_batch_size, s.intra_op_threads, s.cpu_class,
-                    s.torch_version, s.device, s.precision, s.seed, s.config_digest, s.bucket_order);
+    return std::tie(s.step, s.epoch, s.position, s.samples, s.seed, s.config_digest);
   };
   return facts(a) == facts(b);
+}
+
+void take_end(CheckpointState& saved, const CheckpointState& state) {
+  if (state.evaluation) saved.evaluation = state.evaluation;
+  saved.values = state.values;
+  saved.finished = state.finished;
+  saved.total_steps = state.total_steps;
+  saved.config_epochs = state.config_epochs;
+  saved.config_max_steps = state.config_max_steps;
 }
 
 bool same_end(const CheckpointState& a, const CheckpointState& b) {

@@ -44,8 +44,11 @@ std::string content_digest(const Manifest& manifest);
 // True when that checkpoint is of the training that this one is of, or of what that began with.
 bool is_of_training(const CheckpointState& one, const CheckpointState& present);
 
-// True when both speak of the same training state and may differ only in what the config says about the run's end.
-bool same_training_state(const CheckpointState& a, const CheckpointState& b);
+// True if both are the same step of one run. They may differ in the machine and the world size that made it, which change its
+// rounding, and in what the config says about the run's end.
+bool same_step_of_run(const CheckpointState& a, const CheckpointState& b);
+// What `state` knows of the run's end, and of the evaluation and the values at that step, into what was saved of it.
+void take_end(CheckpointState& saved, const CheckpointState& state);
 // True when what the config says about the run's end is the same too.
 bool same_end(const CheckpointState& a, const CheckpointState& b);
 

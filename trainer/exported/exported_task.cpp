@@ -45,6 +45,8 @@ class ExportedTask : public Task {
     return own(module).loss(batch);
   }
 
+  std::int64_t smallest_batch(const Description& /*samples*/) const override { return folder_->smallest_batch; }
+
   std::vector<std::string> figures() const override { return folder_->outputs; }
 
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {

@@ -31,11 +31,12 @@ std::string evaluate_saved(const SavedModelOptions& options, const Subject& subj
   use_precision(config.precision);
   const std::shared_ptr<torch::nn::Module> model = task->make_module(subject.describe(config), device);
   lay_out(*model, config.channels_last);
-  take_weights(model, saved.weights, config.model.lora);
+  take_weights(model, saved.weights, config);
   const Sources data = hold_out(subject.read(config, device, {}), config);
-  Upload upload(*data.test, device);
+  Upload of_test(*data.test, device), of_train(*data.train, device);
   const Evaluation found =
-      evaluate(*task, *model, data, config, device, upload, Peers(nullptr, /*rank=*/0, /*world=*/1, device), Mesh{});
+      evaluate(*task, *model, data, config, device, Uploads(of_test, of_train),
+               Peers(nullptr, /*rank=*/0, /*world=*/1, device), Mesh{});
   if (!options.json) {
     return "test " + figures_text(found.figures) + " on " + std::to_string(found.samples) +
            (found.samples == 1 ? " sample" : " samples");

@@ -10,6 +10,7 @@
 #include "trainer/resume/kept_history.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/resume/resumed_state.hpp"
+#include "trainer/state/length_notes.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/state/state_sharing.hpp"
 
@@ -58,8 +59,12 @@ void StateSource::prepare() {
     own_program_ = std::async(std::launch::async, digest_of_own_program).share();
   }
   if (origin_ != StateOrigin::kNothing) return;
-  state_ =
-      new_training_state(process_.task(), process_.subject().describe(process_.config()), process_.config(), process_.device());
+  const Description samples = process_.subject().describe(process_.config());
+  if (!process_.subject().built_in && !made_before_) {
+    require_same_module(process_.task(), samples, process_.config().seed, process_.device());
+    made_before_ = true;
+  }
+  state_ = new_training_state(process_.task(), samples, process_.config(), process_.device());
   state_.may_be_undone = process_.groups_can_be_broken();
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
@@ -130,6 +135,11 @@ void StateSource::begin_or_resume(Membership& membership, const Run& run) {
   if (!resumed.differences.empty() && peers.rank() == 0) {
     std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
                  resumed.differences.c_str());
+  }
+  if (membership.generation() == 0 && peers.rank() == 0) {
+    for (const std::string& note : length_notes(config, run.length, state_.step, resumed.planned)) {
+      std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
+    }
   }
   if (beginning.from) return;
   if (!state_.taken.empty() && peers.rank() == 0) std::fprintf(stderr, "ddptrain: %s\n", state_.taken.c_str());

@@ -26,6 +26,7 @@
 #include "trainer/life/state_source.hpp"
 #include "trainer/life/subject.hpp"
 #include "trainer/life/version.hpp"
+#include "trainer/loop/short_batches.hpp"
 #include "trainer/loop/train.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
@@ -160,6 +161,11 @@ void Worker::agree_on_run() {
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
+  // Later groups train on: a state that was trained already is worth more than the refusal.
+  if (membership_.generation() != 0) return;
+  const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
+  const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);
+  if (!problem.empty()) throw UsageError(problem);
 }
 
 int Worker::finish(Outcome outcome) {

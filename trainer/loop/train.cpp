@@ -9,15 +9,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/cost/flop_count.hpp"
 #include "trainer/cost/host_peak.hpp"
+#include "trainer/failure/failure.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
@@ -58,10 +61,17 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
       (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
-// Float32, whatever the last operation of a task computed in under autocast.
-at::Tensor loss_of(const Workspace& work, torch::nn::Module& model, const Batch& batch) {
+// Float32, whatever the last operation of a task computed in under autocast. Throws UsageError that names the sample if a label
+// or a token is out of range.
+at::Tensor loss_of(const Workspace& work, torch::nn::Module& model, const Batch& batch, const Share& share) {
   const Autocast precision(work.config.precision, work.device.type());
-  const at::Tensor loss = work.task.loss(model, batch);
+  at::Tensor loss;
+  try {
+    loss = work.task.loss(model, batch);
+  } catch (const c10::IndexError& error) {
+    refuse_index(error, share.samples, *work.data.train,
+                 [&](const Batch& one) { work.task.loss(model, work.upload->take(one)); });
+  }
   const bool reduced = loss.defined() && (loss.scalar_type() == at::kBFloat16 || loss.scalar_type() == at::kHalf);
   return reduced ? loss.to(at::kFloat) : loss;
 }
@@ -113,7 +123,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     if (work.synced) work.synced->count_own(!batch.stand_in);
     at::Tensor loss = pace.in(StepPart::kForward, [&] {
       work.strategy->before_forward(sync);
-      return loss_of(work, *state.model, batch);
+      return loss_of(work, *state.model, batch, share);
     });
     note_waits_of_batch_norms(work, StepPart::kForward);
     require_scalar(loss);
@@ -230,12 +240,35 @@ void train_step(TrainingState& state, Workspace& work) {
   }
 }
 
+Uploads uploads_of(const Workspace& work) {
+  return {*work.test_upload, *work.upload};
+}
+
 // The average of the weights, where there is one.
-Evaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
+TriedEvaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
   std::optional<WeightAverage::InPlaceOfWeights> average;
   if (state.average) average.emplace(*state.average);
-  return evaluate(work.task, *state.model, work.data, work.config, work.device, *work.upload, work.peers, work.mesh,
-                  [&work] { work.status.at(channel::Stage::kLoss); });
+  return try_evaluate(work.task, *state.model, work.data, work.config, work.device, uploads_of(work), work.peers, work.mesh,
+                      [&work] { work.status.at(channel::Stage::kLoss); });
+}
+
+void save_last(const TrainingState& state, Workspace& work);
+
+// Collective. An evaluation that fails must not cost what was trained until then: a damaged image in the test set may be met
+// after hours. The state is saved first, and owes the evaluation. Then the rank with the error throws it. The others wait for
+// that rank and lose it, as with any rank that fails.
+[[noreturn]] void save_and_fail(const std::exception_ptr& failure, TrainingState& state, Workspace& work) {
+  if (failure) {
+    work.log.warn(channel::ErrorKind::kException, "the evaluation after step " + std::to_string(state.step) +
+                                                      " failed: " + classify(failure).message +
+                                                      ". The state is saved first");
+  }
+  owe_evaluation(state.values);
+  if (state.step > state.started_from) save_last(state, work);
+  work.status.enter(channel::Phase::kEvaluating);  // where it failed: what a restart asks less of depends on it
+  if (failure) std::rethrow_exception(failure);
+  work.peers.meet();
+  throw InternalError("an evaluation failed on another rank, which did not end");
 }
 
 void evaluate_and_log(TrainingState& state, Workspace& work) {
@@ -243,7 +276,10 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate_weights(state, work);
+  TriedEvaluation tried = evaluate_weights(state, work);
+  if (!tried.result) save_and_fail(tried.failure, state, work);
+  const Evaluation result = std::move(*tried.result);
+  settle_evaluation(state.values);
   state.evaluation = StepEvaluation{state.step, result};
   if (evaluates_by_schedule(work.length, work.config, state.step)) {
     heed_evaluation(state.values, work.config, result.figures);
@@ -287,7 +323,8 @@ void follow_step(TrainingState& state, Workspace& work) {
   const bool compared = compares && compares_after(work.length, work.config, state.step);
   if (compared) compare(state, work);
   const bool evaluated = state.evaluation && state.evaluation->step == state.step;
-  if (evaluates_after(work.length, work.config, state.step) && !evaluated) evaluate_and_log(state, work);
+  const bool due = evaluates_after(work.length, work.config, state.step) || owes_evaluation(state.values);
+  if (due && !evaluated) evaluate_and_log(state, work);
   const bool may_save = !is_over(state, work.config, work.length) && (compared || !compares);
   if (work.checkpointing && may_save && work.checkpointing->due(state.step)) {
     save(state, work, Checkpointing::Need::kUseful);
@@ -311,6 +348,23 @@ void save_last(const TrainingState& state, Workspace& work) {
   } while (work.peers.smallest(saved ? 1 : 0) == 0);
 }
 
+// One step. A sample that cannot be used ends the run: the rank that writes checkpoints saves the state of the step before, if it
+// is the one that met it. Others are not waited for, since they are within the step.
+void train_step_or_save(TrainingState& state, Workspace& work) {
+  try {
+    train_step(state, work);
+  } catch (const UsageError&) {
+    if (!work.checkpointing || work.peers.rank() != 0 || state.step == state.started_from || !undo_step(state)) throw;
+    const std::exception_ptr failure = std::current_exception();
+    try {
+      save(state, work, Checkpointing::Need::kRequired);
+    } catch (const std::exception& trouble) {
+      work.log.warn(channel::ErrorKind::kCheckpoint, trouble.what());
+    }
+    std::rethrow_exception(failure);
+  }
+}
+
 }  // namespace
 
 Outcome train(TrainingState& state, Workspace& work) {
@@ -324,6 +378,10 @@ Outcome train(TrainingState& state, Workspace& work) {
   if (work.origin == StateOrigin::kSurvivors && state.step > state.started_from) {
     work.log.catch_up(state.figures, state.evaluation);
     follow_step(state, work);
+  } else if (owes_evaluation(state.values)) {
+    evaluate_and_log(state, work);
+  } else if (!is_over(state, work.config, work.length)) {
+    evaluate_one_sample(work.task, *state.model, work.data, work.config, work.device, uploads_of(work));
   }
 
   while (!is_over(state, work.config, work.length)) {
@@ -336,7 +394,7 @@ Outcome train(TrainingState& state, Workspace& work) {
       return Outcome::kPreempted;
     }
     if (work.trace) work.trace->before_step(state.step);
-    train_step(state, work);
+    train_step_or_save(state, work);
     if (work.trace) work.trace->after_step(state.step);
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();

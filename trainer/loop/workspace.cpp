@@ -52,6 +52,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                          state.step, means.length.total_steps);
   work.synced = synced_batch_norms(means, peers, state);
   work.upload = std::make_unique<Upload>(*means.data.train, means.device);
+  work.test_upload = std::make_unique<Upload>(*means.data.test, means.device);
   work.strategy = std::make_unique<Replicated>(state, config, peers, origin);
   return work;
 }

@@ -49,6 +49,7 @@ struct Workspace : Means {
   std::unique_ptr<SyncedBatchNorms> synced{};  // those of the state's model, where the config asks for it
   std::unique_ptr<Loader> loader{};            // from the state's step on
   std::unique_ptr<Upload> upload{};            // of what the loader makes, to the device
+  std::unique_ptr<Upload> test_upload{};       // of the test samples, whose source may finish them in another way
   std::unique_ptr<Ledger> ledger{};            // when asked for
   std::unique_ptr<StepTrace> trace{};          // of chosen steps; null in a loop without a run directory
   StepPace pace{};                             // what the agent hears of it

@@ -1,7 +1,9 @@
-// The default CPU generator with a seed of one's own for a while, so that a model's first weights disturb nobody's draws.
+// The default generators with a given seed for a while, so that a model's first weights change no other draws.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <mutex>
@@ -25,6 +27,30 @@ class SeededDefaultGenerator {
 
  private:
   at::Generator generator_;
+  at::Tensor before_;
+};
+
+// The same for the CPU's and the device's, which a program's own module may draw from.
+class SeededGenerators {
+ public:
+  SeededGenerators(c10::Device device, std::uint64_t seed) : cpu_(seed) {
+    if (device.is_cpu()) return;
+    on_device_ = at::globalContext().defaultGenerator(device);
+    const std::lock_guard lock(on_device_.mutex());
+    before_ = on_device_.get_state();
+    on_device_.set_current_seed(seed);
+  }
+  ~SeededGenerators() {
+    if (!on_device_.defined()) return;
+    const std::lock_guard lock(on_device_.mutex());
+    on_device_.set_state(before_);
+  }
+  SeededGenerators(const SeededGenerators&) = delete;
+  SeededGenerators& operator=(const SeededGenerators&) = delete;
+
+ private:
+  SeededDefaultGenerator cpu_;
+  at::Generator on_device_;
   at::Tensor before_;
 };
 

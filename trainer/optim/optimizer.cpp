@@ -73,17 +73,16 @@ class OneGroup : public Optimizer {
  public:
   void load_state(const std::vector<NamedTensor>& saved) final {
     copy_state(state(), saved);
-    loaded();
   }
-  // What is in the tensors of state() comes from elsewhere.
-  virtual void loaded() = 0;
 };
 
-// torch.optim.SGD(fused=True), dampening 0.
+// torch.optim.SGD(fused=True), dampening 0. A momentum buffer begins as zeros, and momentum * 0 + gradient is the gradient that
+// PyTorch takes as it is in a first step, but for the sign of a zero. So what a step does follows from the tensors alone: a rank
+// that was given them computes the same bits as one that has made all steps.
 class Sgd : public OneGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
-      : config_(config), parameters_(std::move(parameters)), started_(parameters_.size(), false) {
+      : config_(config), parameters_(std::move(parameters)) {
     if (config_.momentum != 0) {
       momentum_buffers_ = zeros_like_each(parameters_.tensors);
     }
@@ -98,17 +97,10 @@ class Sgd : public OneGroup {
         gradients_.push_back(gradient);
       }
     }
-    const bool all_have_gradients = gradients_.size() == parameters_.size();
-    if (all_have_gradients && (config_.momentum == 0 || all_started_)) {
-      update(parameters_.tensors, gradients_, momentum_buffers_, lr, /*first=*/false);
-    } else {
-      // A buffer's first gradient is taken as it is, so parameters before and after their first gradient need a call each.
-      update_those(lr, /*started=*/true);
-      update_those(lr, /*started=*/false);
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        started_[i] = started_[i] || parameters_.tensors[i].mutable_grad().defined();
-      }
-      all_started_ = std::find(started_.begin(), started_.end(), false) == started_.end();
+    if (gradients_.size() == parameters_.size()) {
+      update(parameters_.tensors, gradients_, momentum_buffers_, lr);
+    } else if (!gradients_.empty()) {
+      update_those_with_gradients(lr);
     }
     gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
   }
@@ -121,44 +113,28 @@ class Sgd : public OneGroup {
     return state;
   }
 
-  void loaded() override {
-    // A buffer that had no gradient yet was saved as zeros, and momentum * 0 + gradient is what a first step gives.
-    started_.assign(started_.size(), true);
-    all_started_ = true;
-  }
-
  private:
-  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& buffers, double lr, bool first) {
+  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& buffers, double lr) {
     const c10::NoGradGuard no_grad;
     at::_fused_sgd_(parameters, gradients, buffers, config_.weight_decay, config_.momentum, lr, /*dampening=*/0.0,
-                    config_.nesterov,
-                    /*maximize=*/false, first);
+                    config_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
   }
 
-  void update_those(double lr, bool started) {
+  void update_those_with_gradients(double lr) {
     Tensors parameters;
-    Tensors gradients;
     Tensors buffers;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const at::Tensor& gradient = parameters_.tensors[i].mutable_grad();
-      if (!gradient.defined() || started_[i] != started) {
-        continue;
-      }
+      if (!parameters_.tensors[i].mutable_grad().defined()) continue;
       parameters.push_back(parameters_.tensors[i]);
-      gradients.push_back(gradient);
       if (config_.momentum != 0) {
         buffers.push_back(momentum_buffers_[i]);
       }
     }
-    if (!parameters.empty()) {
-      update(parameters, gradients, buffers, lr, /*first=*/!started && config_.momentum != 0);
-    }
+    update(parameters, gradients_, buffers, lr);
   }
 
   OptimizerConfig config_;
   Parameters parameters_;
-  std::vector<bool> started_;  // the parameter's buffer holds something
-  bool all_started_ = false;
   Tensors momentum_buffers_;  // empty without momentum
   Tensors gradients_;
 };
@@ -203,8 +179,6 @@ class Adam : public OneGroup {
     }
     return state;
   }
-
-  void loaded() override {}
 
  private:
   void update(const Tensors& parameters, const Tensors& gradients, const Tensors& exp_avgs, const Tensors& exp_avg_sqs,
@@ -290,8 +264,6 @@ class Lion : public OneGroup {
     return state;
   }
 
-  void loaded() override {}
-
  private:
   OptimizerConfig config_;
   Parameters parameters_;
@@ -330,7 +302,6 @@ class Grouped : public Optimizer {
 
   void load_state(const std::vector<NamedTensor>& saved) override {
     copy_state(state(), saved);
-    for (const Group& group : groups_) group.optimizer->loaded();
   }
 
  private:

@@ -17,14 +17,17 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
     const CheckpointState& saved = from.saved ? *from.saved : read;
     restore(state, saved, config, length, *from.path);
     origin = StateOrigin::kCheckpoint;
-    own = {.path = from.path->string(), .differences = rounding_differences(saved, state, config, peers.world())};
+    own = {.path = from.path->string(),
+           .differences = rounding_differences(saved, state, config, peers.world()),
+           .planned = saved.total_steps};
   }
   share_state(state, origin, peers);
   origin = StateOrigin::kCheckpoint;  // although it was shared as survivors share theirs
   const std::string text =
-      nlohmann::json{own.path, own.differences}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      nlohmann::json{own.path, own.differences, own.planned}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));
-  return {.path = firsts.at(0).get<std::string>(), .differences = firsts.at(1).get<std::string>()};
+  return {.path = firsts.at(0).get<std::string>(), .differences = firsts.at(1).get<std::string>(),
+          .planned = firsts.at(2).get<std::int64_t>()};
 }
 
 }  // namespace ddprun::trainer

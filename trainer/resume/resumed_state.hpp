@@ -2,6 +2,7 @@
 // Called by trainer/life/state_source.cpp with what resume.hpp has chosen.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trainer/parallel/peers.hpp"
@@ -15,6 +16,7 @@ namespace ddprun::trainer {
 struct Resumed {
   std::string path;         // of the checkpoint, on the first holder's machine
   std::string differences;  // rounding_differences()
+  std::int64_t planned = 0;  // total_steps of the run when the checkpoint was written
 };
 
 // Collective. `origin` becomes kCheckpoint; after an exception it is a whole state's where the state had come to be the

@@ -44,7 +44,7 @@ class PicturePredictor : public Predictor {
     sizes_ = samples.tensors.at(0).sizes;
     module_ = classification(config_)->make_module(samples, device_);
     lay_out(*module_, config_.channels_last);
-    take_weights(module_, saved.weights, config_.model.lora);
+    take_weights(module_, saved.weights, config_);
     module_->eval();
     normalization_ = normalization_for(config_.data);
   }

@@ -102,7 +102,7 @@ void generate_text(const GenerateOptions& options) {
   const c10::Device device = choose_device(config.device, WorkerEnvironment{}, Otherwise::kCpu);
   use_precision(config.precision);
   const std::shared_ptr<torch::nn::Module> module = language_model(config)->make_module(describe_tokens(config.data), device);
-  take_weights(module, saved.weights, config.model.lora);
+  take_weights(module, saved.weights, config);
   module->eval();
   auto* const model = dynamic_cast<Gpt*>(module.get());
   if (model == nullptr) throw InternalError("generate_text: language_model() made another module");

@@ -33,7 +33,7 @@ class TextPredictor : public Predictor {
         vocabulary_(vocabulary_of(config_.data)) {
     use_precision(config_.precision);
     module_ = language_model(config_)->make_module(describe_tokens(config_.data), device_);
-    take_weights(module_, saved.weights, config_.model.lora);
+    take_weights(module_, saved.weights, config_);
     module_->eval();
   }
 

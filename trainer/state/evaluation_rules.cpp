@@ -15,6 +15,7 @@ constexpr const char* kLr = "plateau.lr";
 constexpr const char* kBest = "plateau.best";
 constexpr const char* kBad = "plateau.bad_evaluations";
 constexpr const char* kCooldown = "plateau.cooldown";
+constexpr const char* kOwed = "evaluation.owed";
 
 bool has_plateau(const TrainConfig& config) {
   return config.schedule.type == ScheduleConfig::Type::kPlateau;
@@ -64,6 +65,19 @@ void begin_values(StateValues& values, const TrainConfig& config, const StateVal
   for (auto& [name, value] : values) {
     if (const auto found = saved.find(name); found != saved.end()) value = found->second;
   }
+  if (owes_evaluation(saved)) owe_evaluation(values);
+}
+
+void owe_evaluation(StateValues& values) {
+  values[kOwed] = 1;
+}
+
+bool owes_evaluation(const StateValues& values) {
+  return values.contains(kOwed);
+}
+
+void settle_evaluation(StateValues& values) {
+  values.erase(kOwed);
 }
 
 void heed_evaluation(StateValues& values, const TrainConfig& config, const FigureList& figures) {

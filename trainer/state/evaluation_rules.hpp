@@ -19,6 +19,12 @@ void begin_values(StateValues& values, const TrainConfig& config, const StateVal
 // because the run ends.
 void heed_evaluation(StateValues& values, const TrainConfig& config, const FigureList& figures);
 
+// An evaluation that failed after the state's newest step: the state was saved without it, and the next start makes it first. A
+// run that owes one is not finished. A checkpoint keeps it; earlier versions ignore it.
+void owe_evaluation(StateValues& values);
+bool owes_evaluation(const StateValues& values);
+void settle_evaluation(StateValues& values);
+
 // Of the step after `finished` ones.
 double learning_rate(const StateValues& values, const TrainConfig& config, const RunLength& length, std::int64_t finished);
 

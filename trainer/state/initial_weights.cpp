@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
@@ -11,6 +13,7 @@
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/models/foreign_config.hpp"
 #include "trainer/models/low_rank.hpp"
 
 namespace ddprun::trainer {
@@ -37,18 +40,51 @@ std::string advice_on(const fs::path& source) {
   return "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
 }
 
-// The config of the run that a checkpoint, or a file in it, is of. Nothing: it lies elsewhere, or can't be read.
-std::optional<TrainConfig> config_of_run(const fs::path& source) {
+struct ConfigOfRun {
+  fs::path file;
+  TrainConfig config;
+};
+
+// The folder of a checkpoint or of a file.
+fs::path folder_of(const fs::path& source) {
   std::error_code unknown;
   const fs::path real = fs::canonical(source, unknown);  // checkpoints/latest is a link
-  const fs::path checkpoint = fs::is_directory(real, unknown) ? real : real.parent_path();
-  const fs::path file = checkpoint.parent_path().parent_path() / "config.json";
+  return fs::is_directory(real, unknown) ? real : real.parent_path();
+}
+
+// The config of the run that wrote a checkpoint, a file in it, or a file in the run directory. nullopt if it lies elsewhere or
+// cannot be read.
+std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
+  std::error_code unknown;
+  const fs::path folder = folder_of(source);
+  const bool is_run = fs::is_directory(folder / "checkpoints", unknown);
+  const fs::path file = (is_run ? folder : folder.parent_path().parent_path()) / "config.json";
   if (!fs::is_regular_file(file, unknown)) return std::nullopt;
   try {
-    return load_config(file, {});
+    return ConfigOfRun{.file = file, .config = load_config(file, {})};
   } catch (const UsageError&) {
     return std::nullopt;
   }
+}
+
+// A config.json of Hugging Face or timm in the weights' folder. Null if there is none.
+nlohmann::json foreign_config_in(const fs::path& file) {
+  constexpr std::streamsize kMost = std::streamsize{1} << 20;
+  std::error_code unknown;
+  if (!fs::is_regular_file(file, unknown)) return nullptr;
+  std::string text(static_cast<std::size_t>(kMost) + 1, '\0');
+  std::ifstream in(file, std::ios::binary);
+  in.read(text.data(), kMost + 1);
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > static_cast<std::size_t>(kMost)) throw UsageError(file.string() + " is larger than 1 MiB, the limit for a config");
+  const nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return is_foreign_config(value) ? value : nullptr;
+}
+
+void refuse(const std::string& differences, const fs::path& source, const fs::path& file) {
+  if (differences.empty()) return;
+  throw UsageError(source.string() + " holds another model than this config: " + differences + ". \"There\" is " +
+                   file.string() + ". Set these keys to its values; if that file does not belong to the weights, move it away");
 }
 
 std::string number_text(double value) {
@@ -83,16 +119,50 @@ std::vector<NamedTensor> initial_weights(const fs::path& source) {
 
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const fs::path& source, const LoraConfig& config) {
   if (std::ranges::none_of(weights, [](const NamedTensor& entry) { return is_of_update(entry.name); })) return "";
-  const std::optional<TrainConfig> before = config_of_run(source);
-  if (!before || before->model.lora.rank == 0) {
+  const std::optional<ConfigOfRun> run = config_of_run(source);
+  if (!run || run->config.model.lora.rank == 0) {
     return "no config says with which model.lora.alpha its low-rank updates were trained: they are taken with " +
            number_text(config.alpha);
   }
-  if (before->model.lora.alpha == config.alpha) return "";
+  const double before = run->config.model.lora.alpha;
+  if (before == config.alpha) return "";
   throw UsageError("the low-rank updates of " + source.string() + " were trained with model.lora.alpha " +
-                   number_text(before->model.lora.alpha) + ", and compute something else with " + number_text(config.alpha) +
-                   ", which this config says. Set model.lora.alpha to " + number_text(before->model.lora.alpha) +
+                   number_text(before) + ", and compute something else with " + number_text(config.alpha) +
+                   ", which this config says. Set model.lora.alpha to " + number_text(before) +
                    ", or begin with --export-weights of that run");
+}
+
+std::string compare_model(const fs::path& source, const TrainConfig& config) {
+  const fs::path beside = folder_of(source) / "config.json";
+  if (const nlohmann::json theirs = foreign_config_in(beside); !theirs.is_null()) {
+    refuse(foreign_contradictions(theirs, config), source, beside);
+    return "";
+  }
+  if (const auto run = config_of_run(source)) {
+    if (run->config.worker.empty()) refuse(contradictions(run->config.model, config.model), source, run->file);
+    return "";
+  }
+  const std::string keys = keys_without_a_shape(config.model);
+  return keys.empty() ? "" : "no config.json next to them confirms " + keys;
+}
+
+std::string compare_held_out(const fs::path& source, const TrainConfig& config) {
+  if (!config.data.validation.is_set()) return "";
+  const auto run = config_of_run(source);
+  if (!run) return "";
+  const TrainConfig& before = run->config;
+  if (before.data.type != config.data.type || before.data.dir != config.data.dir) return "";
+  if (!before.data.validation.is_set()) {
+    return "that run trained on the same data without data.validation: it used the samples that are held out now";
+  }
+  const bool same_part = before.data.validation.fraction == config.data.validation.fraction &&
+                         before.data.validation.samples == config.data.validation.samples &&
+                         before.data.train_samples == config.data.train_samples;
+  if (before.seed == config.seed && same_part) return "";
+  return "that run held out other samples of the same data (" +
+         (before.seed != config.seed ? "seed " + std::to_string(before.seed) + " then, " + std::to_string(config.seed) + " now"
+                                     : std::string("data.validation or data.train_samples differ")) +
+         "): it used some of those that are held out now, so validation figures are too good";
 }
 
 }  // namespace ddprun::trainer

@@ -24,4 +24,13 @@ std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
+// Compares the model of `config` with the config.json next to the weights, or with that of the run that wrote them
+// (trainer/models/foreign_config.hpp). Throws UsageError that shows both values of each key. Returns a note if no such file
+// confirms what no shape shows; empty otherwise.
+std::string compare_model(const std::filesystem::path& source, const TrainConfig& config);
+
+// A note if the run that wrote the weights trained on samples of the same data that `config` holds out. Empty otherwise, or if
+// that run is not known.
+std::string compare_held_out(const std::filesystem::path& source, const TrainConfig& config);
+
 }  // namespace ddprun::trainer

@@ -18,6 +18,7 @@
 #include "common/config/parse_config.hpp"
 #include "trainer/models/low_rank.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/models/seeded_generator.hpp"
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/optim/tensor_fit.hpp"
 #include "trainer/parallel/device.hpp"
@@ -127,17 +128,40 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
   for (const NamedTensor& target : state.average->tensors()) target.tensor.copy_(*by_name.at(target.name));
 }
 
-void initialise(TrainingState& state, const std::filesystem::path& source, const LoraConfig& lora) {
+void initialise(TrainingState& state, const TrainConfig& config) {
+  const std::filesystem::path source = config.model.init;
   try {
+    const std::string on_model = compare_model(source, config);
     const std::vector<NamedTensor> weights = initial_weights(source);
     const std::vector<std::string> absent = copy_weights(state, weights, source, MayLack::kUpdatesAndBuffers);
-    const std::string on_alpha = compare_alpha(weights, source, lora);
+    const std::string on_alpha = compare_alpha(weights, source, config.model.lora);
+    const std::string on_held_out = compare_held_out(source, config);
     state.taken = "model.init: " + std::to_string(weights.size()) + " tensors are those of " + source.string() +
                   (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent)) +
-                  (on_alpha.empty() ? "" : "; " + on_alpha);
+                  (on_model.empty() ? "" : "; " + on_model) + (on_alpha.empty() ? "" : "; " + on_alpha) +
+                  (on_held_out.empty() ? "" : "; " + on_held_out);
   } catch (const UsageError& problem) {
     throw UsageError("model.init: " + std::string(problem.what()));
   }
+}
+
+// The seed chooses the order of an epoch and the samples that are held out, so another one mixes trained and new samples.
+void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, const std::filesystem::path& source) {
+  if (saved.seed == config.seed) return;
+  const bool within = saved.position != 0;
+  if (!within && !config.data.validation.is_set()) return;
+  throw UsageError(source.string() + " was trained with seed " + std::to_string(saved.seed) + ", and this config has seed " +
+                   std::to_string(config.seed) + ": " +
+                   (within ? "it is within an epoch, and with another order some of its samples would be used twice and others never"
+                           : "samples that data.validation holds out now were trained on") +
+                   ". Set seed to " + std::to_string(saved.seed) +
+                   ". To begin another run with these weights alone, give the checkpoint as model.init");
+}
+
+std::shared_ptr<torch::nn::Module> seeded_module(const Task& task, const Description& samples, std::uint64_t seed,
+                                                 c10::Device device) {
+  const SeededGenerators seeded(device, seed);
+  return task.make_module(samples, device);
 }
 
 c10::Device device_of(const TrainingState& state) {
@@ -179,11 +203,12 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 }
 
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
-                  const LoraConfig& lora) {
+                  const TrainConfig& config) {
   const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // which keeps nothing of its own
+  compare_model(source, config);
   const std::vector<NamedTensor> weights = initial_weights(source);
   copy_weights(state, weights, source, MayLack::kUpdates);
-  compare_alpha(weights, source, lora);
+  compare_alpha(weights, source, config.model.lora);
 }
 
 StateMap state_map(const TrainingState& state) {
@@ -199,14 +224,34 @@ StateMap state_map(const TrainingState& state) {
   return map;
 }
 
+void require_same_module(const Task& task, const Description& samples, std::uint64_t seed, c10::Device device) {
+  const auto first = seeded_module(task, samples, seed, device), second = seeded_module(task, samples, seed, device);
+  const auto compare = [](const auto& one, const auto& other, const char* what) {
+    for (const auto& item : one) {
+      const at::Tensor* const found = other.find(item.key());
+      if (found != nullptr && found->sizes() == item.value().sizes() && found->scalar_type() == item.value().scalar_type() &&
+          same_values(*found, item.value())) {
+        continue;
+      }
+      throw UsageError(std::string("make_module() made another ") + what + " '" + item.key() +
+                       "' when it was called a second time with the same seed. Workers that start later would begin with "
+                       "other weights. Draw from PyTorch's default generator, which is seeded with `seed` around "
+                       "make_module(), or from a generator that you seed with it");
+    }
+  };
+  const at::NoGradGuard no_gradients;
+  compare(first->named_parameters(), second->named_parameters(), "parameter");
+  compare(first->named_buffers(), second->named_buffers(), "buffer");
+}
+
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
-  const std::shared_ptr<torch::nn::Module> model = task.make_module(samples, device);
+  const std::shared_ptr<torch::nn::Module> model = seeded_module(task, samples, config.seed, device);
   require_updates(*model, config.model.lora);
   freeze(*model, config.model.freeze);
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());
-  if (!config.model.init.empty()) initialise(state, config.model.init, config.model.lora);
+  if (!config.model.init.empty()) initialise(state, config);
   begin_values(state.values, config, /*saved=*/{});
   return state;
 }
@@ -220,6 +265,7 @@ void restore(TrainingState& state, const CheckpointState& saved, const TrainConf
                      std::to_string(length.samples_per_epoch) +
                      " training samples that step is elsewhere; resume with the batch size and data of that run");
   }
+  refuse_other_seed(saved, config, source);
   take_tensors(state, saved, source);
   begin_values(state.values, config, saved.values);
 }
@@ -314,7 +360,7 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.epoch = length.epoch_of(state.step);
   saved.position = length.position_of(state.step);
   saved.samples = length.samples_after(state.step);
-  saved.finished = is_over(state, config, length);
+  saved.finished = is_over(state, config, length) && !owes_evaluation(state.values);
   saved.total_steps = length.total_steps;
   saved.config_epochs = config.epochs;
   saved.config_max_steps = config.max_steps;

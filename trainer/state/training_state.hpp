@@ -106,10 +106,16 @@ TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
 // The weights and buffers of a safetensors file or of a checkpoint's folder, which are its average where it has one, into a
-// model that learns no more, with the config's low-rank updates. Updates that are not there stay as they are, which changes
-// nothing; a buffer that is not there is missed, since a new model's would be taken for what was learnt. Throws UsageError when
-// they don't fit.
-void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source, const LoraConfig& lora);
+// model that learns no more, with the config's low-rank updates. A config.json next to them is compared (initial_weights.hpp).
+// Updates that are not there stay as they are, which changes nothing; a buffer that is not there is missed, since a new model's
+// would be taken for what was learnt. Throws UsageError when they don't fit.
+void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
+                  const TrainConfig& config);
+
+// A program's make_module() may draw from PyTorch's default generators, which are seeded around it. Calls it twice and throws
+// UsageError that names a parameter or buffer which differs: the weights would depend on the start, and a replaced worker or a
+// restart before the first checkpoint would begin with others.
+void require_same_module(const Task& task, const Description& samples, std::uint64_t seed, c10::Device device);
 
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);

@@ -37,6 +37,10 @@ class Classification : public Task {
 
   bool mixes() const override { return true; }
 
+  std::int64_t smallest_batch(const Description& samples) const override {
+    return smallest_batch_of(config_.model, image_shape(config_.model, samples.tensors.at(0).sizes));
+  }
+
   std::vector<std::string> figures() const override { return {"loss", "accuracy"}; }
 
   // Without label smoothing.

@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,14 +24,18 @@ class Task {
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  // A module for such samples on the device, in training mode, with its initial weights: the same bits each time. The default
-  // generator is left as found. Called before the data is read, and again where a state was lost. Throws UsageError.
+  // A module for such samples on the device, in training mode, with its initial weights: the same bits each time. PyTorch's
+  // default generators are seeded with the config's seed around the call, and are left as found. Called before the data is read, and again where a state was lost. Throws UsageError.
   virtual std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const = 0;
 
   // The mean loss of a batch, by the batch's weight: a scalar on the device, which a backward can start from. Float32; under
   // the config's autocast, which is around this call and measure()'s, it may be bfloat16 or float16. Random numbers come from
   // the device's default generator, which is seeded by run, step and rank before each step.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
+
+  // The fewest samples that loss() takes at once: batch norm over one value per channel needs two. A run that would have smaller
+  // batches is refused before its first step.
+  virtual std::int64_t smallest_batch(const Description& /*samples*/) const { return 1; }
 
   // Whether loss() mixes the samples of a batch that has partners. Only such a task is given one.
   virtual bool mixes() const { return false; }

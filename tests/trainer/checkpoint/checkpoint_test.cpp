@@ -148,7 +148,30 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
 
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
-  EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
+  CheckpointState expected = sample_state(400);
+  expected.finished = true;  // or each start of that run would evaluate and end again
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
+}
+
+// A run that ends at a step that was saved before its end was known, with another world size and an evaluation that failed then.
+TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
+  TemporaryFolder folder;
+  CheckpointState before = sample_state(400);
+  before.values = {{"evaluation.owed", 1}};
+  save_checkpoint(folder.path(), before, newest(3));
+  CheckpointState now = sample_state(400);
+  now.world_size = 1;
+  now.intra_op_threads = 7;
+  now.finished = true;
+  now.evaluation = {{"loss", 0.5}};
+  const CheckpointState found = load_checkpoint(save_checkpoint(folder.path(), now, newest(3)).path);
+  EXPECT_TRUE(found.finished);
+  EXPECT_EQ(found.values, StateValues{});
+  EXPECT_EQ(found.evaluation, now.evaluation);
+  EXPECT_EQ(found.world_size, 2) << "what its tensors were computed with";
+  now.seed = 3;
+  now.finished = false;
+  EXPECT_TRUE(load_checkpoint(save_checkpoint(folder.path(), now, newest(3)).path).finished) << "another run's end says nothing";
 }
 
 // It may be all that is left of that training.

@@ -52,6 +52,19 @@ bool is_in_memory(const fs::path& path) {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
 }
 
+// After a power cut a folder whose own entry was not synced is gone, with the checkpoints in it.
+TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
+  const Place place(fs::temp_directory_path());
+  fs::create_directory(place / "run");
+  const fs::path parent = place / "run";
+  for (const bool is_new : {true, false}) {
+    test::watch(parent);
+    save_checkpoint(parent / "checkpoints", sample_state(400), newest(2));
+    const std::vector<RecordedCall> calls = test::stop_watching();
+    EXPECT_EQ(std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); }), is_new);
+  }
+}
+
 // A writer's whole life: it takes the folder and saves one checkpoint.
 SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_t restart) {
   WriterClaim claim(folder, {.term = 1, .restart = restart});

@@ -47,6 +47,19 @@ at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   return values;
 }
 
+// Batch norm of a map of one pixel has one value per channel of each sample.
+TEST(SmallestBatch, IsTwoWhereTheLastMapsAreOnePixel) {
+  const auto smallest = [](const char* name, std::int64_t side) {
+    return smallest_batch_of(config_of(name), {.channels = 1, .height = side, .width = side});
+  };
+  EXPECT_EQ(smallest("resnet18", 8), 2);
+  EXPECT_EQ(smallest("resnet50", 9), 1);
+  EXPECT_EQ(smallest("resnet20", 4), 2);
+  EXPECT_EQ(smallest("resnet20", 5), 1);
+  EXPECT_EQ(smallest("cnn", 4), 1);
+  EXPECT_EQ(smallest("mlp", 1), 1);
+}
+
 class ModelTest : public testing::TestWithParam<std::string> {
  protected:
   ModelTest() {

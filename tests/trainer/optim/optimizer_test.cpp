@@ -349,6 +349,21 @@ TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);  // buffer 0.5 * 4 + 4
 }
 
+// A rank that was given its state computes the bits of one that made all steps, also of gradients of -0, as of a dead ReLU:
+// otherwise a replaced worker is taken for one with a broken memory.
+TEST(Sgd, ASignOfZeroDoesNotTellALoadedStateFromAnother) {
+  const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.9};
+  const auto buffer_after = [&](bool loads) {
+    const std::vector<NamedTensor> parameters{{"p", at::ones({2}).requires_grad_()}};
+    const auto optimizer = make_optimizer(config, parameters);
+    if (loads) optimizer->load_state(make_optimizer(config, parameters)->state());
+    parameters[0].tensor.mutable_grad() = at::full({2}, -0.0F);
+    optimizer->step(0.1);
+    return std::signbit(state_of(*optimizer, "p.momentum_buffer")[0].item<float>());
+  };
+  EXPECT_EQ(buffer_after(false), buffer_after(true));
+}
+
 TEST(MakeOptimizer, LeavesOutParametersThatNeedNoGradient) {
   auto parameters = fresh_parameters();
   parameters[1].tensor.requires_grad_(false);

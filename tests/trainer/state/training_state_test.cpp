@@ -3,10 +3,12 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "tests/common/temporary_folder.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/model.hpp"
+#include "trainer/state/initial_weights.hpp"
 #include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
@@ -213,7 +216,7 @@ std::string refusal_of_file(const std::shared_ptr<torch::nn::Module>& model, con
   const std::filesystem::path file = folder / "w.safetensors";
   ddprun::test::write_text(file, encode_safetensors(weights));
   try {
-    take_weights(model, file, LoraConfig{});
+    take_weights(model, file, TrainConfig{});
   } catch (const UsageError& error) {
     const std::string text = error.what();
     return text.starts_with(file.string()) ? text.substr(file.string().size()) : text;
@@ -256,6 +259,136 @@ TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {
   restore(state, saved, TrainConfig{}, length, "test");
   EXPECT_TRUE(state.parameters[0].tensor.detach().equal(at::full({2}, 7.0F)));
   EXPECT_TRUE(state.parameters[1].tensor.equal(at::full({2}, 8.0F)));
+}
+
+// Within an epoch the seed orders the samples, and samples that are held out are chosen by it.
+TEST(TrainingState, AnotherSeedIsRefusedWhereItMixesTrainedAndNewSamples) {
+  TrainConfig config;
+  config.batch_size = 100;
+  const RunLength length = run_length(config, 1000);
+  const auto refusal = [&](std::int64_t step, std::uint64_t seed, bool holds_out) {
+    TrainConfig now = config;
+    now.seed = seed;
+    if (holds_out) now.data.validation.samples = 10;
+    TrainingState state = state_around(std::make_shared<TiedAndFrozen>(), config.optimizer);
+    state.step = step;
+    const CheckpointState saved = checkpoint_of(state, config, length, {}, 1);
+    try {
+      restore(state, saved, now, length, "there");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(3, 0, true), "");
+  EXPECT_EQ(refusal(10, 5, false), "") << "a whole epoch: the next one has an order of its own";
+  EXPECT_EQ(refusal(3, 5, false),
+            "there was trained with seed 0, and this config has seed 5: it is within an epoch, and with another order some of its "
+            "samples would be used twice and others never. Set seed to 0. To begin another run with these weights alone, give the "
+            "checkpoint as model.init");
+  EXPECT_NE(refusal(10, 5, true).find("samples that data.validation holds out now were trained on"), std::string::npos);
+}
+
+TEST(TrainingState, AConfigBesideTheWeightsIsCompared) {
+  ddprun::test::TemporaryFolder folder;
+  const auto model = std::make_shared<TiedAndFrozen>();
+  const std::filesystem::path file = folder / "model.safetensors";
+  ddprun::test::write_text(file, encode_safetensors({{"first", at::ones({2})}, {"frozen", at::ones({2})}}));
+  TrainConfig config;
+  config.model.type = ModelConfig::Type::kGpt;
+  config.model.n_head = 4;
+  const auto refusal = [&] {
+    try {
+      take_weights(model, file, config);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(), "");
+  ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": 4})");
+  EXPECT_EQ(refusal(), "");
+  ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": 6})");
+  EXPECT_EQ(refusal(), file.string() + " holds another model than this config: model.n_head is 4 here, n_head is 6 there. \"There\" is " +
+                           (folder / "config.json").string() +
+                           ". Set these keys to its values; if that file does not belong to the weights, move it away");
+  ddprun::test::write_text(folder / "config.json", "no JSON");
+  EXPECT_EQ(refusal(), "");
+  ddprun::test::write_text(folder / "config.json", std::string((1 << 20) + 1, ' '));
+  EXPECT_NE(refusal().find("larger than 1 MiB"), std::string::npos);
+}
+
+// A checkpoint's folder and a file in it lie in the run directory whose config.json describes them.
+TEST(TrainingState, TheConfigOfTheRunThatWroteTheWeightsIsCompared) {
+  ddprun::test::TemporaryFolder folder;
+  const std::filesystem::path checkpoint = folder / "checkpoints" / "step-000000001";
+  std::filesystem::create_directories(checkpoint);
+  const std::filesystem::path file = checkpoint / "model.safetensors";
+  ddprun::test::write_text(file, "");
+  ddprun::test::write_text(folder / "config.json",
+                           R"({"seed": 1, "model": {"type": "gpt", "n_head": 6}, "data": {"type": "tokens", "dir": "d"}})");
+  TrainConfig config;
+  config.model.type = ModelConfig::Type::kGpt;
+  config.data.type = DataConfig::Type::kTokens;
+  config.data.dir = (folder / "d").string();
+  config.model.n_head = 6;
+  for (const auto& source : {file, checkpoint}) EXPECT_EQ(compare_model(source, config), "");
+  config.model.n_head = 12;
+  for (const auto& source : {file, checkpoint}) EXPECT_THROW(compare_model(source, config), UsageError);
+  EXPECT_EQ(compare_model(folder.path().parent_path(), config), "no config.json next to them confirms n_head 12");
+
+  EXPECT_EQ(compare_held_out(file, config), "") << "nothing is held out";
+  config.data.validation.samples = 3;
+  config.seed = 1;
+  EXPECT_NE(compare_held_out(file, config).find("without data.validation"), std::string::npos);
+  ddprun::test::write_text(
+      folder / "config.json",
+      R"({"seed": 1, "data": {"type": "tokens", "dir": "d", "validation": {"samples": 3}}, "model": {"type": "gpt"}})");
+  EXPECT_EQ(compare_held_out(file, config), "");
+  config.seed = 2;
+  EXPECT_NE(compare_held_out(file, config).find("seed 1 then, 2 now"), std::string::npos);
+  config.data.dir = "/elsewhere";
+  EXPECT_EQ(compare_held_out(file, config), "") << "other samples altogether";
+}
+
+struct OneWeight : torch::nn::Module {
+  explicit OneWeight(const at::Tensor& first) : weight(register_parameter("weight", first)) {}
+  at::Tensor weight;
+};
+
+// As torch::nn::Linear draws.
+struct DrawsByDefault : Fitting {
+  std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
+    return std::make_shared<OneWeight>(at::rand({4}));
+  }
+};
+
+TEST(TrainingState, AModuleOfAProgramIsSeeded) {
+  TrainConfig config;
+  const auto weight_of = [&](std::uint64_t seed) {
+    config.seed = seed;
+    return new_training_state(DrawsByDefault(), {}, config, c10::kCPU).parameters.at(0).tensor.detach();
+  };
+  const at::Tensor first = weight_of(3);
+  at::rand({1});  // somebody else's draw
+  EXPECT_TRUE(weight_of(3).equal(first));
+  EXPECT_FALSE(weight_of(4).equal(first));
+  EXPECT_NO_THROW(require_same_module(DrawsByDefault(), {}, 3, c10::kCPU));
+}
+
+TEST(TrainingState, AModuleThatComesOutInAnotherWayIsRefused) {
+  struct Counts : Fitting {
+    std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
+      return std::make_shared<OneWeight>(at::full({2}, ++calls));
+    }
+    mutable double calls = 0;
+  };
+  try {
+    require_same_module(Counts(), {}, 0, c10::kCPU);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("make_module() made another parameter 'weight'"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -230,6 +230,103 @@ TEST_F(OwnTaskTest, ALossThatIsNoScalarIsRefused) {
             "gradients");
 }
 
+// An evaluation of one sample comes before the first step.
+TEST_F(OwnTaskTest, ATaskThatCannotBeEvaluatedIsRefusedBeforeTheFirstStep) {
+  struct CannotMeasure : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      ++steps;
+      return Regression::loss(module, batch);
+    }
+    void measure(torch::nn::Module&, const Batch&, Figures&) const override { throw UsageError("measure() has no figure"); }
+    mutable int steps = 0;
+  };
+  const CannotMeasure task;
+  EXPECT_EQ(refusal(task), "measure() has no figure");
+  EXPECT_EQ(task.steps, 0);
+}
+
+// The evaluation after step 5 fails. The state is saved, owes the evaluation, and is not finished.
+TEST_F(OwnTaskTest, AnEvaluationThatFailsIsSavedBefore) {
+  struct FailsLater : Regression {
+    void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+      if (batch.samples() == 6) throw UsageError("a bad sample");  // the last batch of the test set: 7, 7, 6
+      Regression::measure(module, batch, figures);
+    }
+  };
+  config_.checkpoint.every_steps = 0;
+  for (const std::int64_t epochs : {2, 1}) {
+    config_.epochs = epochs;
+    const std::string name = "epochs" + std::to_string(epochs);
+    try {
+      train_it(FailsLater(), name);
+      FAIL();
+    } catch (const UsageError& error) {
+      EXPECT_STREQ(error.what(), "a bad sample");
+    }
+    const CheckpointState saved = load_checkpoint(folder_ / name / "checkpoints" / "latest");
+    EXPECT_EQ(saved.step, 5);
+    EXPECT_FALSE(saved.evaluation);
+    EXPECT_FALSE(saved.finished) << "it owes an evaluation";
+  }
+}
+
+// A label out of range: PyTorch's error does not name the sample.
+TEST_F(OwnTaskTest, ANumberOutOfRangeNamesItsSample) {
+  struct Indexes : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      TORCH_CHECK_INDEX(!batch.tensors[0].gt(2.95).logical_and(batch.tensors[0].lt(3.05)).any().item<bool>(),
+                        "Target 3 is out of bounds.");
+      return Regression::loss(module, batch);
+    }
+  };
+  EXPECT_EQ(refusal(Indexes()),
+            "the model cannot use a sample: Target 3 is out of bounds; tensor 0 of sample 30. Correct the data, or make the model for "
+            "that many classes or tokens");
+  struct Measures : Regression {
+    void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+      TORCH_CHECK_INDEX(!batch.tensors[0].gt(0.85).logical_and(batch.tensors[0].lt(0.95)).any().item<bool>(), "index 9");
+      Regression::measure(module, batch, figures);
+    }
+  };
+  EXPECT_NE(refusal(Measures()).find("index 9; tensor 0 of sample 9."), std::string::npos);
+}
+
+// A bad sample is met within step 4: what the steps before made is saved.
+TEST_F(OwnTaskTest, ABadSampleWithinAStepDoesNotCostTheStepsBefore) {
+  struct FailsInStep4 : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      if (++steps == 4) throw UsageError("a bad sample");
+      return Regression::loss(module, batch);
+    }
+    mutable int steps = 0;
+  };
+  config_.checkpoint.every_steps = 0;
+  EXPECT_EQ(refusal(FailsInStep4()), "a bad sample");
+  EXPECT_EQ(load_checkpoint(folder_ / "refused" / "checkpoints" / "latest").step, 3);
+}
+
+// Test samples may be stored in another way than training samples, and finished in another way on the device.
+TEST_F(OwnTaskTest, TestSamplesAreFinishedByTheirOwnSource) {
+  struct Halved : Points {
+    using Points::Points;
+    Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>& draws) const override {
+      Batch batch = Points::make(samples, draws);
+      batch.tensors[1] = batch.tensors[1] / 2;
+      return batch;
+    }
+    std::function<void(Batch&)> finish_on(c10::Device) const override {
+      return [](Batch& batch) { batch.tensors[1] = batch.tensors[1] * 2; };
+    }
+  };
+  const auto error_with = [&](std::shared_ptr<const Source> test, const std::string& name) {
+    test_data_ = std::move(test);
+    train_it(Regression(), name);
+    return value_of(load_checkpoint(checkpoint_).evaluation.value(), "mean_error").value();
+  };
+  const double plain = error_with(std::make_shared<Points>(20), "plain");
+  EXPECT_DOUBLE_EQ(error_with(std::make_shared<Halved>(20), "halved"), plain);
+}
+
 // In training and in evaluation; what is then a bfloat16 loss is a loss.
 TEST_F(OwnTaskTest, ComputesInTheConfigsPrecision) {
   struct Product : Regression {

@@ -1,0 +1,139 @@
+// Implementation of config_files.hpp.
+#include "launcher/config_files/config_files.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <initializer_list>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Type = DataConfig::Type;
+
+enum class Kind { kFile, kFolder, kEither };
+
+// Empty if it is there, of that kind, and may be read.
+std::string problem_with(const fs::path& path, Kind kind) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    const bool absent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return absent ? "is not there" : error.message();
+  }
+  const bool folder = fs::is_directory(status);
+  if (kind == Kind::kFolder && !folder) return "is not a folder";
+  if (kind == Kind::kFile && folder) return "is a folder, expected a file";
+  if (::access(path.c_str(), folder ? R_OK | X_OK : R_OK) == 0) return "";
+  return std::error_code(errno, std::generic_category()).message();
+}
+
+class Look {
+ public:
+  void at(const std::string& key, const fs::path& path, Kind kind) {
+    if (const std::string problem = problem_with(path, kind); !problem.empty()) add(key, path, problem);
+  }
+  // With or without .gz; the plain one is preferred.
+  void at_plain_or_gz(const std::string& key, const fs::path& path) {
+    const fs::path compressed = path.string() + ".gz";
+    std::error_code unknown;
+    if (!fs::exists(path, unknown) && !fs::exists(compressed, unknown)) {
+      return add(key, path, "is not there, nor is " + compressed.filename().string());
+    }
+    at(key, fs::exists(path, unknown) ? path : compressed, Kind::kFile);
+  }
+  void add(const std::string& key, const fs::path& path, const std::string& problem) {
+    problems_.push_back(key + ": " + path.string() + " " + problem);
+  }
+  std::vector<std::string> take() { return std::move(problems_); }
+
+ private:
+  std::vector<std::string> problems_;
+};
+
+// FILE.npy or FILE.safetensors:NAME.
+std::string file_of_array(const std::string& text) {
+  constexpr std::string_view kEnding = ".safetensors:";
+  const std::size_t at = text.find(kEnding);
+  return at == std::string::npos ? text : text.substr(0, at + kEnding.size() - 1);
+}
+
+void look_at_data(Look& look, const DataConfig& data) {
+  if (data.type == Type::kSynthetic) return;
+  const fs::path folder = data.dir;
+  if (const std::string problem = problem_with(folder, Kind::kFolder); !problem.empty()) {
+    return look.add("data.dir", folder, problem);
+  }
+  const auto files = [&](std::initializer_list<std::pair<const char*, std::string>> named, Kind kind = Kind::kFile) {
+    for (const auto& [key, name] : named) look.at(std::string("data.") + key, folder / name, kind);
+  };
+  switch (data.type) {
+    case Type::kIdx:
+      for (const auto& [key, name] : {std::pair{"train_images", data.train_images}, {"train_labels", data.train_labels},
+                                      {"test_images", data.test_images}, {"test_labels", data.test_labels}}) {
+        look.at_plain_or_gz(std::string("data.") + key, folder / name);
+      }
+      break;
+    case Type::kCifar10:
+      for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                               "data_batch_5.bin", "test_batch.bin"}) {
+        look.at("data.dir", folder / name, Kind::kFile);
+      }
+      break;
+    case Type::kCifar100:
+      for (const char* name : {"train.bin", "test.bin"}) look.at("data.dir", folder / name, Kind::kFile);
+      break;
+    case Type::kTensors:
+      files({{"train", data.train}, {"test", data.test}});
+      break;
+    case Type::kTokens:
+      files({{"train_tokens", data.train_tokens}, {"test_tokens", data.test_tokens}});
+      if (!data.tokenizer.empty()) look.at("data.tokenizer", data.tokenizer, Kind::kEither);
+      break;
+    case Type::kCsv:
+      files({{"train_table", data.train_table}, {"test_table", data.test_table}});
+      break;
+    case Type::kArrays:
+      files({{"train_inputs", file_of_array(data.train_inputs)}, {"train_targets", file_of_array(data.train_targets)},
+             {"test_inputs", file_of_array(data.test_inputs)}, {"test_targets", file_of_array(data.test_targets)}});
+      break;
+    case Type::kFolder:
+      files({{"train_folder", data.train_folder}, {"test_folder", data.test_folder}}, Kind::kFolder);
+      break;
+    case Type::kSynthetic:
+      break;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> missing_files(const TrainConfig& config, bool own_program) {
+  Look look;
+  if (!own_program) {
+    look_at_data(look, config.data);
+    if (config.model.type == ModelConfig::Type::kExported) {
+      for (const char* name : {"model.json", "train.graph", "eval.graph", "init.safetensors", "check.safetensors"}) {
+        look.at("model.path", fs::path(config.model.path) / name, Kind::kFile);
+      }
+    }
+  }
+  if (!config.model.init.empty()) look.at("model.init", config.model.init, Kind::kEither);
+  return look.take();
+}
+
+void require_files(const TrainConfig& config, bool own_program) {
+  const std::vector<std::string> missing = missing_files(config, own_program);
+  if (missing.empty()) return;
+  std::string text = "a start would fail on this machine, since it cannot use all files that the config names:";
+  for (const std::string& each : missing) text += "\n  " + each;
+  throw UsageError(text);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,149 @@
+// A config.json next to weights, compared with the model of this run: what shapes do not show.
+#include "trainer/models/foreign_config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+
+TrainConfig gpt() {
+  TrainConfig config;
+  config.model = {.type = ModelConfig::Type::kGpt, .n_layer = 3, .n_head = 4, .n_embd = 48, .init = {}};
+  return config;
+}
+
+TrainConfig llama() {
+  TrainConfig config;
+  config.model = {.type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 4, .n_embd = 48, .init = {}};
+  config.model.n_kv_head = 2;
+  config.model.n_inner = 96;
+  config.model.rms_norm_eps = 1e-5;
+  config.data.block_size = 32;
+  return config;
+}
+
+TrainConfig vit(std::int64_t heads) {
+  TrainConfig config;
+  config.model = {.type = ModelConfig::Type::kVit, .n_head = heads, .n_embd = 192, .init = {}};
+  return config;
+}
+
+json of_gpt2(const json& more) {
+  json value{{"model_type", "gpt2"},
+             {"n_head", 4},
+             {"activation_function", "gelu_new"},
+             {"layer_norm_epsilon", 1e-5},
+             {"scale_attn_weights", true}};
+  if (!more.is_null()) value.update(more);
+  return value;
+}
+
+json of_llama(const json& more) {
+  json value{{"model_type", "llama"},
+             {"num_attention_heads", 4},
+             {"num_key_value_heads", 2},
+             {"hidden_act", "silu"},
+             {"rms_norm_eps", 1e-5}};
+  if (!more.is_null()) value.update(more);
+  return value;
+}
+
+// What the comparison says; each text is part of it. An empty text: nothing may be said.
+void expect(const json& theirs, const TrainConfig& config, const std::vector<std::string>& texts) {
+  const std::string found = foreign_contradictions(theirs, config);
+  EXPECT_EQ(found.empty(), texts.empty()) << theirs << ": " << found;
+  for (const std::string& text : texts) EXPECT_NE(found.find(text), std::string::npos) << theirs << ": " << found;
+}
+
+TEST(ForeignConfig, OfTheSameModelSaysNothing) {
+  expect(of_gpt2({}), gpt(), {});
+  expect(of_gpt2({{"activation_function", "gelu_pytorch_tanh"}, {"n_inner", nullptr}, {"n_layer", 3}}), gpt(), {});
+  expect(of_llama({}), llama(), {});
+  expect(of_llama({{"rope_scaling", nullptr}, {"head_dim", 12}, {"rope_theta", 10000.0}}), llama(), {});
+  expect(of_llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000}}}}), llama(), {});
+  expect(of_llama({{"model_type", "mistral"}, {"sliding_window", 4096}}), llama(), {});
+  expect({{"architecture", "vit_tiny_patch16_224"}, {"global_pool", "token"}}, vit(3), {});
+  expect({{"architecture", "vit_tiny_patch16_224"}, {"model_args", {{"num_heads", 4}}}}, vit(4), {});
+}
+
+TEST(ForeignConfig, AKeyThatContradictsIsShownWithBothValues) {
+  TrainConfig many_heads = gpt();
+  many_heads.model.n_head = 12;
+  expect(of_gpt2({}), many_heads, {"model.n_head is 12 here, n_head is 4 there"});
+  expect({{"model_type", "gpt2"}}, gpt(), {"model.n_head is 4 here, n_head is 12 there"});
+  expect(of_llama({{"rms_norm_eps", 0.1}}), llama(), {"model.rms_norm_eps is 1e-05 here, rms_norm_eps is 0.1 there"});
+  expect(of_llama({{"rope_theta", 500000.0}}), llama(), {"model.rope_theta is 10000 here, rope_theta is 5e+05 there"});
+  expect(of_llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 100.0}}}}), llama(),
+         {"rope_theta is 100 there"});
+  expect(of_llama({{"num_key_value_heads", 4}}), llama(), {"model.n_kv_head is 2 here, num_key_value_heads is 4 there"});
+  expect(of_llama({{"head_dim", 24}}), llama(), {"is 12 here, head_dim is 24 there"});
+  expect({{"architecture", "vit_base_patch16_224"}}, vit(3), {"model.n_head is 3 here, num_heads is 12 there"});
+}
+
+TEST(ForeignConfig, WhatNoKeyOfOursChangesIsRefused) {
+  expect(of_gpt2({{"activation_function", "relu"}}), gpt(), {"activation_function", "\"relu\" there"});
+  expect(of_gpt2({{"scale_attn_by_inverse_layer_idx", true}}), gpt(), {"scale_attn_by_inverse_layer_idx is false here"});
+  expect(of_gpt2({{"scale_attn_weights", false}}), gpt(), {"scale_attn_weights is true here"});
+  expect(of_gpt2({{"layer_norm_epsilon", 1e-6}}), gpt(), {"layer_norm_epsilon is 1e-05 here"});
+  expect(of_llama({{"hidden_act", "gelu"}}), llama(), {"hidden_act"});
+  expect(of_llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), llama(),
+         {"rope_scaling.rope_type is \"linear\" there"});
+  expect(of_llama({{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8.0}}}}), llama(), {"\"llama3\" there"});
+  expect(of_llama({{"partial_rotary_factor", 0.5}}), llama(), {"partial_rotary_factor is 1 here"});
+  expect(of_llama({{"model_type", "mistral"}, {"sliding_window", 16}}), llama(), {"sliding_window is 16 there"});
+}
+
+TEST(ForeignConfig, AFamilyThatComputesSomethingElseIsRefusedByName) {
+  for (const char* family : {"gemma", "granite", "qwen3", "olmo", "gpt2"}) {
+    expect(of_llama({{"model_type", family}}), llama(), {std::string("model_type is \"") + family + "\" there"});
+  }
+  expect(of_gpt2({{"model_type", "gpt_neo"}}), gpt(), {"model_type is \"gpt_neo\" there"});
+  expect({{"architecture", "beit_base_patch16_224"}}, vit(12), {"\"beit_base_patch16_224\" there"});
+  TrainConfig resnet;
+  resnet.model.type = ModelConfig::Type::kResnet18;
+  expect({{"architecture", "resnet18"}}, resnet, {});
+  expect({{"architecture", "resnetblur18"}}, resnet, {"\"resnetblur18\" there"});
+}
+
+// A file of somebody else: nothing in it may be taken for a number, or fill a message.
+TEST(ForeignConfig, ValuesOfAnotherTypeAreErrorsAndQuotedInShort) {
+  expect(of_gpt2({{"n_head", "four"}}), gpt(), {"n_head is \"four\" there, expected a number"});
+  expect(of_llama({{"rope_parameters", 7}}), llama(), {"rope_parameters is 7 there, expected an object"});
+  EXPECT_LT(foreign_contradictions(of_gpt2({{"activation_function", std::string(5000, 'x')}}), gpt()).size(), 400U);
+  EXPECT_EQ(foreign_contradictions(of_gpt2({{"activation_function", "a\x1b[2Jb"}}), gpt()).find('\x1b'), std::string::npos);
+}
+
+TEST(ForeignConfig, OthersAreNotTakenForOne) {
+  EXPECT_FALSE(is_foreign_config(json::parse(R"({"model": {"type": "gpt"}})")));
+  EXPECT_FALSE(is_foreign_config(json::array()));
+  EXPECT_TRUE(is_foreign_config({{"model_type", "gpt2"}}));
+}
+
+TEST(ForeignConfig, AnotherRunsModelIsComparedByWhatNoShapeShows) {
+  const ModelConfig ours = llama().model;
+  EXPECT_EQ(contradictions(ours, ours), "");
+  ModelConfig theirs = ours;
+  theirs.rope_theta = 500;
+  theirs.n_head = 2;
+  theirs.dropout = 0.1;
+  EXPECT_EQ(contradictions(theirs, ours),
+            "model.n_head is 4 here, model.n_head is 2 there; model.rope_theta is 10000 here, model.rope_theta is 500 there");
+  theirs = ours;
+  theirs.n_kv_head = 4;
+  EXPECT_EQ(contradictions(theirs, ours), "model.n_kv_head is 2 here, model.n_kv_head is 4 there");
+  EXPECT_EQ(contradictions(gpt().model, ours), "model.type is \"llama\" here, and \"gpt\" there");
+  EXPECT_EQ(contradictions({}, {.type = ModelConfig::Type::kMlp, .init = {}}), "") << "shapes show all of an mlp";
+}
+
+TEST(ForeignConfig, WhatNoShapeShowsIsNamed) {
+  EXPECT_EQ(keys_without_a_shape(gpt().model), "n_head 4");
+  EXPECT_EQ(keys_without_a_shape(llama().model), "n_head 4, rope_theta 10000, rms_norm_eps 1e-05");
+  EXPECT_EQ(keys_without_a_shape({.type = ModelConfig::Type::kMlp, .init = {}}), "");
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

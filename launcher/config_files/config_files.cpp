@@ -76,8 +76,10 @@ void look_at_data(Look& look, const DataConfig& data) {
   };
   switch (data.type) {
     case Type::kIdx:
-      for (const auto& [key, name] : {std::pair{"train_images", data.train_images}, {"train_labels", data.train_labels},
-                                      {"test_images", data.test_images}, {"test_labels", data.test_labels}}) {
+      for (const auto& [key, name] : {std::pair{"train_images", data.train_images},
+                                      {"train_labels", data.train_labels},
+                                      {"test_images", data.test_images},
+                                      {"test_labels", data.test_labels}}) {
         look.at_plain_or_gz(std::string("data.") + key, folder / name);
       }
       break;
@@ -101,8 +103,10 @@ void look_at_data(Look& look, const DataConfig& data) {
       files({{"train_table", data.train_table}, {"test_table", data.test_table}});
       break;
     case Type::kArrays:
-      files({{"train_inputs", file_of_array(data.train_inputs)}, {"train_targets", file_of_array(data.train_targets)},
-             {"test_inputs", file_of_array(data.test_inputs)}, {"test_targets", file_of_array(data.test_targets)}});
+      files({{"train_inputs", file_of_array(data.train_inputs)},
+             {"train_targets", file_of_array(data.train_targets)},
+             {"test_inputs", file_of_array(data.test_inputs)},
+             {"test_targets", file_of_array(data.test_targets)}});
       break;
     case Type::kFolder:
       files({{"train_folder", data.train_folder}, {"test_folder", data.test_folder}}, Kind::kFolder);

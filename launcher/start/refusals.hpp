@@ -15,8 +15,8 @@ void refuse_to_mix(const Plan& plan);
 // begins.
 void refuse_a_taken_port(const Plan& plan);
 
-// Refuses what a start would refuse, as far as that can be seen without one. For --dry-run. It looks at the files that the config
-// names, and at the run directory. Of a job on many machines it skips the directory, since another node may have it.
+// Refuses what a start would refuse, as far as that can be seen without one. For --dry-run. It looks at the files that the
+// config names, and at the run directory. Of a job on many machines it skips the directory, since another node may have it.
 void refuse_what_cannot_run(const Plan& plan);
 
 }  // namespace ddprun

@@ -320,8 +320,8 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     supersede(published.path);
     return std::nullopt;
   }
-  // Its tensors are right for what its manifest says of the machine and the world size, so these stay. That the run ends here is
-  // true whoever wrote them: otherwise each start of a finished run would evaluate and end again.
+  // Its tensors are right for what its manifest says of the machine and the world size, so these stay. That the run ends here
+  // is true whoever wrote them: otherwise each start of a finished run would evaluate and end again.
   if (same_step_of_run(manifest.state, state) && !same_end(manifest.state, state)) {
     take_end(manifest.state, state);
     write_file_atomically(published.path / kManifestFile, encode_manifest(manifest));

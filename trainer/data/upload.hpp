@@ -21,8 +21,8 @@ class Upload {
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // A batch of that source, or of one that differs in its samples only and is finished alike, for the stream that is current on the device. What
-  // needs no copy is not copied. Throws UsageError for tensors that are not those of the source's description.
+  // A batch of that source, or of one that differs in its samples only and is finished alike, for the stream that is current on
+  // the device. What needs no copy is not copied. Throws UsageError for tensors that are not those of the source's description.
   Batch take(const Batch& batch);
 
  private:

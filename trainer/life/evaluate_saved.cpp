@@ -34,9 +34,8 @@ std::string evaluate_saved(const SavedModelOptions& options, const Subject& subj
   take_weights(model, saved.weights, config);
   const Sources data = hold_out(subject.read(config, device, {}), config);
   Upload of_test(*data.test, device), of_train(*data.train, device);
-  const Evaluation found =
-      evaluate(*task, *model, data, config, device, Uploads(of_test, of_train),
-               Peers(nullptr, /*rank=*/0, /*world=*/1, device), Mesh{});
+  const Evaluation found = evaluate(*task, *model, data, config, device, Uploads(of_test, of_train),
+                                    Peers(nullptr, /*rank=*/0, /*world=*/1, device), Mesh{});
   if (!options.json) {
     return "test " + figures_text(found.figures) + " on " + std::to_string(found.samples) +
            (found.samples == 1 ? " sample" : " samples");

@@ -48,7 +48,7 @@ class StateSource {
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
-  bool made_before_ = false;  // a program's module was made, and compared with a second one
+  bool made_before_ = false;                     // a program's module was made, and compared with a second one
   std::shared_future<StateDigest> own_program_;  // read beside the group's start
   ProgramBuilds builds_;
 };

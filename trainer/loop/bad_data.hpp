@@ -1,5 +1,5 @@
-// Errors that the data causes: why a loss is not a number, and which sample has a number out of range. train.cpp calls it before
-// it names the learning rate, and evaluate.cpp for what is measured.
+// Errors that the data causes: why a loss is not a number, and which sample has a number out of range. train.cpp calls it
+// before it names the learning rate, and evaluate.cpp for what is measured.
 #pragma once
 
 #include <c10/util/Exception.h>

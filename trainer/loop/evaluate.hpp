@@ -33,8 +33,8 @@ Evaluation evaluate(const Task& task, torch::nn::Module& module, const Sources& 
                     c10::Device device, const Uploads& uploads, const Peers& peers, const Mesh& mesh,
                     const std::function<void()>& before_sum = {});
 
-// The same, but an exception on one rank is known to all ranks when it returns, so that they can save together. Without a result
-// the evaluation failed on some rank; `failure` is set on that rank. Throws what the group throws for a lost peer.
+// The same, but an exception on one rank is known to all ranks when it returns, so that they can save together. Without a
+// result the evaluation failed on some rank; `failure` is set on that rank. Throws what the group throws for a lost peer.
 struct TriedEvaluation {
   std::optional<Evaluation> result;
   std::exception_ptr failure;

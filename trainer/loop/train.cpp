@@ -260,8 +260,7 @@ void save_last(const TrainingState& state, Workspace& work);
 [[noreturn]] void save_and_fail(const std::exception_ptr& failure, TrainingState& state, Workspace& work) {
   if (failure) {
     work.log.warn(channel::ErrorKind::kException, "the evaluation after step " + std::to_string(state.step) +
-                                                      " failed: " + classify(failure).message +
-                                                      ". The state is saved first");
+                                                      " failed: " + classify(failure).message + ". The state is saved first");
   }
   owe_evaluation(state.values);
   if (state.step > state.started_from) save_last(state, work);
@@ -348,8 +347,8 @@ void save_last(const TrainingState& state, Workspace& work) {
   } while (work.peers.smallest(saved ? 1 : 0) == 0);
 }
 
-// One step. A sample that cannot be used ends the run: the rank that writes checkpoints saves the state of the step before, if it
-// is the one that met it. Others are not waited for, since they are within the step.
+// One step. A sample that cannot be used ends the run: the rank that writes checkpoints saves the state of the step before, if
+// it is the one that met it. Others are not waited for, since they are within the step.
 void train_step_or_save(TrainingState& state, Workspace& work) {
   try {
     train_step(state, work);

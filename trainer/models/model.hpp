@@ -38,8 +38,8 @@ struct ImageShape {
 // model.
 ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t>& sizes);
 
-// The fewest samples that the model trains with: two for a resnet whose last maps are one pixel, which batch norm has no variance
-// of otherwise; else one.
+// The fewest samples that the model trains with: two for a resnet whose last maps are one pixel, which batch norm has no
+// variance of otherwise; else one.
 std::int64_t smallest_batch_of(const ModelConfig& config, ImageShape shape);
 
 // A model with PyTorch's default initialisation from `seed` (the same bits each time, on every device), on `device`, in

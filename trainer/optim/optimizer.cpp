@@ -71,14 +71,12 @@ void copy_state(const std::vector<NamedTensor>& state, const std::vector<NamedTe
 // Parameters with one learning rate and one weight decay.
 class OneGroup : public Optimizer {
  public:
-  void load_state(const std::vector<NamedTensor>& saved) final {
-    copy_state(state(), saved);
-  }
+  void load_state(const std::vector<NamedTensor>& saved) final { copy_state(state(), saved); }
 };
 
 // torch.optim.SGD(fused=True), dampening 0. A momentum buffer begins as zeros, and momentum * 0 + gradient is the gradient that
-// PyTorch takes as it is in a first step, but for the sign of a zero. So what a step does follows from the tensors alone: a rank
-// that was given them computes the same bits as one that has made all steps.
+// PyTorch takes as it is in a first step, but for the sign of a zero. So what a step does follows from the tensors alone: a
+// rank that was given them computes the same bits as one that has made all steps.
 class Sgd : public OneGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
@@ -300,9 +298,7 @@ class Grouped : public Optimizer {
     return all;
   }
 
-  void load_state(const std::vector<NamedTensor>& saved) override {
-    copy_state(state(), saved);
-  }
+  void load_state(const std::vector<NamedTensor>& saved) override { copy_state(state(), saved); }
 
  private:
   struct Group {

@@ -26,7 +26,8 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
   const std::string text =
       nlohmann::json{own.path, own.differences, own.planned}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));
-  return {.path = firsts.at(0).get<std::string>(), .differences = firsts.at(1).get<std::string>(),
+  return {.path = firsts.at(0).get<std::string>(),
+          .differences = firsts.at(1).get<std::string>(),
           .planned = firsts.at(2).get<std::int64_t>()};
 }
 

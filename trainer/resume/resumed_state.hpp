@@ -14,8 +14,8 @@ namespace ddprun::trainer {
 
 // As the first holder knows it; the same on all ranks.
 struct Resumed {
-  std::string path;         // of the checkpoint, on the first holder's machine
-  std::string differences;  // rounding_differences()
+  std::string path;          // of the checkpoint, on the first holder's machine
+  std::string differences;   // rounding_differences()
   std::int64_t planned = 0;  // total_steps of the run when the checkpoint was written
 };
 

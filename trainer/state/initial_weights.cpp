@@ -76,7 +76,8 @@ nlohmann::json foreign_config_in(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   in.read(text.data(), kMost + 1);
   text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > static_cast<std::size_t>(kMost)) throw UsageError(file.string() + " is larger than 1 MiB, the limit for a config");
+  if (text.size() > static_cast<std::size_t>(kMost))
+    throw UsageError(file.string() + " is larger than 1 MiB, the limit for a config");
   const nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return is_foreign_config(value) ? value : nullptr;
 }
@@ -126,8 +127,8 @@ std::string compare_alpha(const std::vector<NamedTensor>& weights, const fs::pat
   }
   const double before = run->config.model.lora.alpha;
   if (before == config.alpha) return "";
-  throw UsageError("the low-rank updates of " + source.string() + " were trained with model.lora.alpha " +
-                   number_text(before) + ", and compute something else with " + number_text(config.alpha) +
+  throw UsageError("the low-rank updates of " + source.string() + " were trained with model.lora.alpha " + number_text(before) +
+                   ", and compute something else with " + number_text(config.alpha) +
                    ", which this config says. Set model.lora.alpha to " + number_text(before) +
                    ", or begin with --export-weights of that run");
 }

@@ -25,22 +25,24 @@ std::string beyond_the_epochs(const TrainConfig& config, const RunLength& length
   const std::int64_t of_epochs = config.epochs * length.steps_per_epoch;
   if (config.max_steps <= of_epochs) return "";
   const std::int64_t needed = (config.max_steps + length.steps_per_epoch - 1) / length.steps_per_epoch;
-  return "max_steps is " + std::to_string(config.max_steps) + ", but the run ends after " + steps_text(of_epochs) + ": epochs is " +
-         std::to_string(config.epochs) + ", of " + steps_text(length.steps_per_epoch) + " each. Set epochs to " +
-         std::to_string(needed) + " to reach max_steps";
+  return "max_steps is " + std::to_string(config.max_steps) + ", but the run ends after " + steps_text(of_epochs) +
+         ": epochs is " + std::to_string(config.epochs) + ", of " + steps_text(length.steps_per_epoch) +
+         " each. Set epochs to " + std::to_string(needed) + " to reach max_steps";
 }
 
 std::string warm_up_beyond_the_end(const TrainConfig& config, const RunLength& length) {
   const std::int64_t warm_up = config.schedule.warmup_steps;
   if (warm_up <= length.total_steps) return "";
-  const double reached = learning_rate_factor(config.schedule, length.total_steps - 1, length.steps_per_epoch, length.total_steps);
+  const double reached =
+      learning_rate_factor(config.schedule, length.total_steps - 1, length.steps_per_epoch, length.total_steps);
   return "the warm-up (schedule.warmup_steps " + std::to_string(warm_up) + ") is longer than the run of " +
          steps_text(length.total_steps) + ": the learning rate ends at " + rate_text(reached * base_learning_rate(config)) +
          " of " + rate_text(base_learning_rate(config)) + ". Lower warmup_steps, or train longer";
 }
 
 // The formulas stretch over the whole run, so another end moves the rate of every step.
-std::string jump_of_the_rate(const TrainConfig& config, const RunLength& length, std::int64_t step, std::int64_t planned_before) {
+std::string jump_of_the_rate(const TrainConfig& config, const RunLength& length, std::int64_t step,
+                             std::int64_t planned_before) {
   if (step == 0 || planned_before == 0 || planned_before >= length.total_steps || step >= length.total_steps) return "";
   const auto rate = [&](std::int64_t at, std::int64_t total) {
     return base_learning_rate(config) * learning_rate_factor(config.schedule, at, length.steps_per_epoch, total);

@@ -1,4 +1,5 @@
-// Lines about the length of a run that a user probably did not mean. The config is valid, and the run would end without an error:
+// Lines about the length of a run that a user probably did not mean. The config is valid, and the run would end without an
+// error:
 //   - max_steps is beyond the last epoch, so the run ends earlier;
 //   - the warm-up is longer than the run, so the learning rate never reaches its value;
 //   - a run whose rate had decayed was made longer, so the rate jumps up again;
@@ -15,7 +16,8 @@
 
 namespace ddprun::trainer {
 
-// `step`: finished steps at the start. `planned_before`: total_steps of the run when its checkpoint was written; 0 for a new run.
+// `step`: finished steps at the start. `planned_before`: total_steps of the run when its checkpoint was written; 0 for a new
+// run.
 std::vector<std::string> length_notes(const TrainConfig& config, const RunLength& length, std::int64_t step,
                                       std::int64_t planned_before);
 

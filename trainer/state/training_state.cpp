@@ -150,12 +150,13 @@ void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, 
   if (saved.seed == config.seed) return;
   const bool within = saved.position != 0;
   if (!within && !config.data.validation.is_set()) return;
-  throw UsageError(source.string() + " was trained with seed " + std::to_string(saved.seed) + ", and this config has seed " +
-                   std::to_string(config.seed) + ": " +
-                   (within ? "it is within an epoch, and with another order some of its samples would be used twice and others never"
-                           : "samples that data.validation holds out now were trained on") +
-                   ". Set seed to " + std::to_string(saved.seed) +
-                   ". To begin another run with these weights alone, give the checkpoint as model.init");
+  throw UsageError(
+      source.string() + " was trained with seed " + std::to_string(saved.seed) + ", and this config has seed " +
+      std::to_string(config.seed) + ": " +
+      (within ? "it is within an epoch, and with another order some of its samples would be used twice and others never"
+              : "samples that data.validation holds out now were trained on") +
+      ". Set seed to " + std::to_string(saved.seed) +
+      ". To begin another run with these weights alone, give the checkpoint as model.init");
 }
 
 std::shared_ptr<torch::nn::Module> seeded_module(const Task& task, const Description& samples, std::uint64_t seed,

@@ -25,7 +25,8 @@ class Task {
   Task& operator=(const Task&) = delete;
 
   // A module for such samples on the device, in training mode, with its initial weights: the same bits each time. PyTorch's
-  // default generators are seeded with the config's seed around the call, and are left as found. Called before the data is read, and again where a state was lost. Throws UsageError.
+  // default generators are seeded with the config's seed around the call, and are left as found. Called before the data is
+  // read, and again where a state was lost. Throws UsageError.
   virtual std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const = 0;
 
   // The mean loss of a batch, by the batch's weight: a scalar on the device, which a backward can start from. Float32; under
@@ -33,8 +34,8 @@ class Task {
   // the device's default generator, which is seeded by run, step and rank before each step.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
 
-  // The fewest samples that loss() takes at once: batch norm over one value per channel needs two. A run that would have smaller
-  // batches is refused before its first step.
+  // The fewest samples that loss() takes at once: batch norm over one value per channel needs two. A run that would have
+  // smaller batches is refused before its first step.
   virtual std::int64_t smallest_batch(const Description& /*samples*/) const { return 1; }
 
   // Whether loss() mixes the samples of a batch that has partners. Only such a task is given one.

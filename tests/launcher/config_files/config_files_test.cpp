@@ -33,10 +33,12 @@ TEST(ConfigFiles, EachTypeOfDataHasItsFiles) {
     Lines files;  // what must be there
   };
   for (const Row& row : {
-           Row{DataConfig::Type::kIdx, {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte.gz",
-                                        "t10k-labels-idx1-ubyte"}},
-           Row{DataConfig::Type::kCifar10, {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-                                            "data_batch_5.bin", "test_batch.bin"}},
+           Row{DataConfig::Type::kIdx,
+               {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte.gz",
+                "t10k-labels-idx1-ubyte"}},
+           Row{DataConfig::Type::kCifar10,
+               {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin",
+                "test_batch.bin"}},
            Row{DataConfig::Type::kCifar100, {"train.bin", "test.bin"}},
            Row{DataConfig::Type::kTensors, {"train.safetensors", "test.safetensors"}},
            Row{DataConfig::Type::kTokens, {"train.bin", "val.bin"}},

@@ -153,7 +153,8 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run that ends at a step that was saved before its end was known, with another world size and an evaluation that failed then.
+// A run that ends at a step that was saved before its end was known, with another world size and an evaluation that failed
+// then.
 TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
   TemporaryFolder folder;
   CheckpointState before = sample_state(400);
@@ -171,7 +172,8 @@ TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
   EXPECT_EQ(found.world_size, 2) << "what its tensors were computed with";
   now.seed = 3;
   now.finished = false;
-  EXPECT_TRUE(load_checkpoint(save_checkpoint(folder.path(), now, newest(3)).path).finished) << "another run's end says nothing";
+  EXPECT_TRUE(load_checkpoint(save_checkpoint(folder.path(), now, newest(3)).path).finished)
+      << "another run's end says nothing";
 }
 
 // It may be all that is left of that training.

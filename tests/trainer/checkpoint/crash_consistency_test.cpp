@@ -61,7 +61,8 @@ TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
     test::watch(parent);
     save_checkpoint(parent / "checkpoints", sample_state(400), newest(2));
     const std::vector<RecordedCall> calls = test::stop_watching();
-    EXPECT_EQ(std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); }), is_new);
+    EXPECT_EQ(std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); }),
+              is_new);
   }
 }
 

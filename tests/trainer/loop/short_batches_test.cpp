@@ -86,7 +86,8 @@ TEST(ShortBatches, AProblemNamesTheSizes) {
   const TrainConfig config = config_of(32);
   EXPECT_EQ(short_batch_problem(config, run_length(config, 97), 1, 1), "");
   const std::string problem = short_batch_problem(config, run_length(config, 97), 1, 2);
-  for (const char* part : {"with 2 samples or more", "97 training samples", "batch_size 32", "1 worker", "data.train_samples"}) {
+  for (const char* part :
+       {"with 2 samples or more", "97 training samples", "batch_size 32", "1 worker", "data.train_samples"}) {
     EXPECT_NE(problem.find(part), std::string::npos) << problem;
   }
 }

@@ -27,8 +27,9 @@ TEST(LengthNotes, AnOrdinaryRunHasNone) {
 TEST(LengthNotes, MaxStepsBeyondTheEpochs) {
   TrainConfig config;
   config.max_steps = 1001;
-  EXPECT_EQ(notes_of(config), Notes{"max_steps is 1001, but the run ends after 10 steps: epochs is 1, of 10 steps each. Set epochs "
-                                    "to 101 to reach max_steps"});
+  EXPECT_EQ(notes_of(config),
+            Notes{"max_steps is 1001, but the run ends after 10 steps: epochs is 1, of 10 steps each. Set epochs "
+                  "to 101 to reach max_steps"});
 }
 
 TEST(LengthNotes, AWarmUpBeyondTheEnd) {
@@ -36,8 +37,9 @@ TEST(LengthNotes, AWarmUpBeyondTheEnd) {
   config.epochs = 2;
   config.optimizer.lr = 1;
   config.schedule.warmup_steps = 500;
-  EXPECT_EQ(notes_of(config), Notes{"the warm-up (schedule.warmup_steps 500) is longer than the run of 20 steps: the learning rate "
-                                    "ends at 0.04 of 1. Lower warmup_steps, or train longer"});
+  EXPECT_EQ(notes_of(config),
+            Notes{"the warm-up (schedule.warmup_steps 500) is longer than the run of 20 steps: the learning rate "
+                  "ends at 0.04 of 1. Lower warmup_steps, or train longer"});
 }
 
 TEST(LengthNotes, ALongerRunWhoseRateHadDecayed) {
@@ -64,8 +66,9 @@ TEST(LengthNotes, SavesByTimeThatWaitForALoggedStep) {
   config.checkpoint.every_seconds = 60;
   EXPECT_EQ(notes_of(config), Notes{});
   config.checkpoint.local_dir = "/scratch";
-  EXPECT_EQ(notes_of(config), Notes{"with checkpoint.local_dir a save by time begins at a logged step, up to log.every_steps (10) "
-                                    "steps after it is due"});
+  EXPECT_EQ(notes_of(config),
+            Notes{"with checkpoint.local_dir a save by time begins at a logged step, up to log.every_steps (10) "
+                  "steps after it is due"});
   config.log.every_steps = 1;
   EXPECT_EQ(notes_of(config), Notes{});
 }

@@ -282,10 +282,11 @@ TEST(TrainingState, AnotherSeedIsRefusedWhereItMixesTrainedAndNewSamples) {
   };
   EXPECT_EQ(refusal(3, 0, true), "");
   EXPECT_EQ(refusal(10, 5, false), "") << "a whole epoch: the next one has an order of its own";
-  EXPECT_EQ(refusal(3, 5, false),
-            "there was trained with seed 0, and this config has seed 5: it is within an epoch, and with another order some of its "
-            "samples would be used twice and others never. Set seed to 0. To begin another run with these weights alone, give the "
-            "checkpoint as model.init");
+  EXPECT_EQ(
+      refusal(3, 5, false),
+      "there was trained with seed 0, and this config has seed 5: it is within an epoch, and with another order some of its "
+      "samples would be used twice and others never. Set seed to 0. To begin another run with these weights alone, give the "
+      "checkpoint as model.init");
   EXPECT_NE(refusal(10, 5, true).find("samples that data.validation holds out now were trained on"), std::string::npos);
 }
 
@@ -309,7 +310,8 @@ TEST(TrainingState, AConfigBesideTheWeightsIsCompared) {
   ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": 4})");
   EXPECT_EQ(refusal(), "");
   ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": 6})");
-  EXPECT_EQ(refusal(), file.string() + " holds another model than this config: model.n_head is 4 here, n_head is 6 there. \"There\" is " +
+  EXPECT_EQ(refusal(), file.string() +
+                           " holds another model than this config: model.n_head is 4 here, n_head is 6 there. \"There\" is " +
                            (folder / "config.json").string() +
                            ". Set these keys to its values; if that file does not belong to the weights, move it away");
   ddprun::test::write_text(folder / "config.json", "no JSON");

@@ -280,7 +280,8 @@ TEST_F(OwnTaskTest, ANumberOutOfRangeNamesItsSample) {
     }
   };
   EXPECT_EQ(refusal(Indexes()),
-            "the model cannot use a sample: Target 3 is out of bounds; tensor 0 of sample 30. Correct the data, or make the model for "
+            "the model cannot use a sample: Target 3 is out of bounds; tensor 0 of sample 30. Correct the data, or make the "
+            "model for "
             "that many classes or tokens");
   struct Measures : Regression {
     void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {

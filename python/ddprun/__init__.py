@@ -27,6 +27,8 @@ import sys
 import threading
 import time
 
+from ddprun import _signals
+
 __all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "restore", "saved", "should_save", "snapshot", "step",
            "stop_at_step", "stopped", "watch", "world_size"]
 
@@ -97,7 +99,9 @@ class _Channel:
         self._stopping = False  # Stop{save} was answered
         self._stop_at = None
         self._stop_now = False
+        self._asks = False  # the agent knows that should_save() will be called
         self._writing = threading.RLock()
+        self.signals = _signals.StopSignals(lambda number: self._send({"type": "signal", "signal": number}))
 
     # ---- the script's side ----
 
@@ -156,17 +160,29 @@ class _Channel:
 
     def should_save(self):
         with self._state:
-            first = self._calls == 0
             self._begin(self._last)
+            self.will_ask()
             self._calls += 1
-            if first:
-                self._send({"type": "saves_on_stop"})
             while self._stopping and self._stop_at is None and not self._stop_now and not self._closed:
                 self._state.wait()
             if not self._stopping or self._stop_at is None or self._calls < self._stop_at:
                 return False
             self._enter("saving", self._last)
             return True
+
+    def handle_stops(self):
+        """Stop signals that reach this process are reported from now on."""
+        with self._state:
+            self._hello()
+        self.signals.install()
+
+    def will_ask(self):
+        """should_save() will be called: the agent may have this rank save."""
+        self.handle_stops()
+        with self._state:
+            if not self._asks:
+                self._asks = True
+                self._send({"type": "saves_on_stop"})
 
     def newest_step(self):
         return self._last
@@ -310,13 +326,16 @@ class _Channel:
             return sent == len(frame)
 
     def _close(self):
-        """Nothing is sent any more. The descriptor stays, for the thread that reads from it."""
+        """Nothing is sent any more. The descriptor stays, for the thread that reads from it: that thread then ends and wakes the waiters."""
         self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def forget(self):
         """In a forked child: it is not the worker, and its parent's locks may be held for ever."""
         self._closed = True
         self._socket.close()
+        self.signals.in_child()
 
     # ---- the thread that reads ----
 
@@ -342,6 +361,7 @@ class _Channel:
         with self._state:
             self._closed = True
             self._state.notify_all()
+        self.signals.closed()
 
     def _hear(self, message, more):
         kind = message["type"]
@@ -355,6 +375,7 @@ class _Channel:
                 self._send({"type": "stop_ready", "started": self._calls + 1})
             elif kind == "stop":
                 self._stop_now = True
+                self.signals.ordered()
             elif kind == "stop_at":
                 self._stop_at = int(message["step"])
             elif kind == "store_reply":
@@ -494,6 +515,8 @@ def stopped():
 def stop_at_step(save=None):
     """`with ddprun.stop_at_step(save):` is round one step, on every rank. When the job is told to stop, all ranks leave after the same
     step: save() is called, and the process ends as with stopped(). Until then it costs nothing."""
+    if _channel is not None:
+        _channel.will_ask()
     yield
     if should_save():
         if save is not None:

@@ -21,7 +21,12 @@ def hugging_face():
     end with ddprun.stopped(), when train() has returned; `resume_from_checkpoint` takes up what was saved."""
     from transformers import TrainerCallback
 
+    _handle_stops()
+
     class Callback(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_):
+            _will_ask()
+
         def on_step_end(self, args, state, control, **_):
             ddprun.step(state.global_step, total=state.max_steps, samples=args.train_batch_size * args.gradient_accumulation_steps,
                         epoch=int(state.epoch or 0))
@@ -46,7 +51,13 @@ def lightning(folder=None):
     if it is not given). Let the script return when fit() has; fit(ckpt_path=...) takes up what was saved."""
     from lightning.pytorch import Callback
 
+    _handle_stops()  # before fit(), which gives the actions back that it found
+
     class OfDdprun(Callback):
+        def on_train_start(self, trainer, module):
+            _will_ask()
+            _replace_handlers_of(getattr(trainer, "_signal_connector", None))
+
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
             total = trainer.estimated_stepping_batches  # infinite, or -1 where nobody knows: data without a length
@@ -60,6 +71,29 @@ def lightning(folder=None):
                 trainer.should_stop = True
 
     return OfDdprun()
+
+
+def _handle_stops():
+    if ddprun._channel is not None:
+        ddprun._channel.handle_stops()
+
+
+def _will_ask():
+    if ddprun._channel is not None:
+        ddprun._channel.will_ask()
+
+
+def _replace_handlers_of(connector):
+    """Lightning's own handler of SIGTERM broadcasts a tensor from within the handler and ends training after the batch, whatever the other
+    ranks do. A handler of the script stays, and then Lightning's does as well."""
+    ours = ddprun._channel.signals if ddprun._channel is not None and connector is not None else None
+
+    def is_lightnings(handler):
+        parts = getattr(handler, "signal_handlers", None)
+        return bool(parts) and all(getattr(part, "__self__", None) in (connector, ours) for part in parts)
+
+    if ours is not None:
+        ours.take(is_lightnings)
 
 
 def accelerate():

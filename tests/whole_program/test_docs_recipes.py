@@ -127,7 +127,7 @@ def test_two_machines(make_hosts, tmp_path):
 
 def test_the_batch_file_of_slurm(slurm, ddprun_bin, tmp_path):
     """As it stands but for GPUs, which this cluster has none of, and the partition's usual place of programs."""
-    (text,) = blocks("slurm.md", "bash")
+    text, _ = blocks("slurm.md", "bash")
     text = re.sub(r"^#SBATCH --gpus.*\n", "", text, flags=re.M).replace(" ddprun ", f" {ddprun_bin} ")
     assert text.startswith("#!/bin/bash\n#SBATCH")
     (tmp_path / "train.sbatch").write_text(text)
@@ -140,6 +140,40 @@ def test_the_batch_file_of_slurm(slurm, ddprun_bin, tmp_path):
     slurm.run("scancel", "--signal=TERM", f"{number}.0")  # as --signal has it sent before the time limit
     slurm.until_gone(number)
     assert [start["exit"]["code"] for start in jobs.report(run)["invocations"]] == [85, 0], (tmp_path / f"train-{number}.out").read_text()
+
+
+def test_the_batch_file_of_slurm_for_scripts(slurm, ddprun_bin, tmp_path):
+    """SIGTERM to every process of the step, workers included, and a script with stop_at_step()."""
+    _, text = blocks("slurm.md", "bash")
+    text = re.sub(r"^#SBATCH --gpus.*\n", "", text, flags=re.M).replace(" ddprun ", f" {ddprun_bin} ")
+    assert "B:" not in text
+    exports = f"export PYTHONPATH={ROOT}/python PYTHON_EXEC={sys.executable} PYTHONDONTWRITEBYTECODE=1\ncode=0\n"
+    (tmp_path / "script.sbatch").write_text(text.replace("code=0\n", exports, 1))
+    (tmp_path / "train.py").write_text("""
+import ddprun, os, time
+file = "step-%d" % ddprun.rank
+first = int(open(file).read()) + 1 if os.path.exists(file) else 1
+n = first
+def save():
+    time.sleep(0.5)
+    open(file, "w").write(str(n))
+for n in range(first, 10000 if first == 1 else first + 5):
+    with ddprun.stop_at_step(save):
+        time.sleep(0.01 + 0.01 * ddprun.rank)
+    ddprun.step(n)
+    open("begun-%d" % ddprun.rank, "w").close()
+print("done", ddprun.rank, "from", first, flush=True)
+""")
+    done = slurm.run("sbatch", "--parsable", "script.sbatch")
+    assert done.returncode == 0, done.stderr + slurm.logs()
+    number = done.stdout.strip()
+    slurm.hosts.until(lambda: all((tmp_path / f"begun-{rank}").exists() for rank in (0, 1)), "the first steps")
+    slurm.run("scancel", "--signal=TERM", f"{number}.0")
+    slurm.until_gone(number)
+    said = (tmp_path / f"script-{number}.out").read_text()
+    assert "exit code 85" in said, said
+    steps = {(tmp_path / f"step-{rank}").read_text() for rank in (0, 1)}
+    assert len(steps) == 1 and f"done 0 from {int(steps.pop()) + 1}" in said, said
 
 
 def test_the_manifests_of_kubernetes():

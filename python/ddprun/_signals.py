@@ -1,0 +1,212 @@
+"""Stop signals that reach the worker itself.
+
+Slurm at a time limit, systemd at the end of a unit and `kill -- -PGID` send SIGTERM to every process, not only to the agent. The default
+action ends a worker while its agent still agrees with the others on the step at which all of them save. So a worker that uses
+should_save(), stop_at_step() or a callback of integrations reports the signal to its agent and continues. The agent then has all ranks
+save. Signals are those of the agent's --signals-to-handle.
+
+A handler in Python runs between two bytecodes, so not while the main thread waits in a collective. Two things must work there:
+
+- The report. The interpreter's own C handler writes the number of each signal into a pipe (signal.set_wakeup_fd), and a thread reads it.
+- The agent's order to end now, which comes over the channel and as a signal. The same thread gives the default action back to the kernel
+  (PyOS_setsig by ctypes: signal.signal() is for the main thread only). Then it repeats the signal if that came before.
+
+A handler of the script, a signal that is ignored, and a handler that the script sets later all stay. Forked children get the earlier
+action back; programs that are started get the default action from the kernel.
+
+DataLoader's workers get the signal as well, and a rank that needs one more batch would fail without them. In such a child (fork only)
+keep_loader() replaces torch's own handler. The child continues while its parent lives and is to save: one byte of shared memory says so.
+Otherwise the child ends, as torch's handler has it. Tried and not taken: to block the signals there and look at the sender by
+sigwaitinfo(), since programs that the data set starts would inherit the blocked signals."""
+
+import atexit
+import contextlib
+import mmap
+import os
+import signal
+import sys
+import threading
+
+_ORDERED, _CLOSED = 0, 255  # in the pipe, beside the numbers of signals
+_LOADERS = "torch.utils.data._utils.signal_handling"
+
+
+def stop_signals():
+    """The numbers of the signals that stop the job."""
+    names = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "").split(",")
+    return sorted({int(getattr(signal, name)) for name in (name.strip() for name in names) if name.startswith("SIG") and hasattr(signal, name)})
+
+
+class StopSignals:
+    """Of one worker process. report(number) is called in a thread of this class."""
+
+    def __init__(self, report):
+        self._report = report
+        self._pid = os.getpid()
+        self._mine = {}  # number: the action before
+        self._arrived = set()
+        self._passed = set()  # those of them after which the main thread has continued
+        self._off = False  # the action before is in force again
+        self._tried = False
+        self._reads = self._writes = -1
+        self._set_action = None
+        self.keeps_loaders = mmap.mmap(-1, 1)  # 1: loaders continue at a signal
+
+    def install(self):
+        """In the main thread only; elsewhere it does nothing, and the next call tries again."""
+        if self._tried or threading.current_thread() is not threading.main_thread():
+            return
+        self._tried = True
+        import multiprocessing.util  # noqa: F401  its exit function ends loaders by SIGTERM and waits: it is to come after ours
+        atexit.register(self._at_exit)
+        self.keeps_loaders[0] = 0 if self._off else 1
+        self.take(lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
+
+    def take(self, is_free):
+        """Handles the signals whose action is_free() accepts."""
+        free = [number for number in stop_signals() if is_free(signal.getsignal(number))]
+        if self._off or not free or not self._prepare():
+            return
+        for number in free:
+            before = signal.getsignal(number)
+            self._mine.setdefault(number, before if before is signal.default_int_handler else signal.SIG_DFL)
+            signal.signal(number, self.handle)
+            signal.siginterrupt(number, False)  # libraries that expect no signal see none of their calls interrupted
+
+    def _prepare(self):
+        """False: without ctypes there is no way back for a thread, so the signals keep their action."""
+        if self._set_action is not None:
+            return True
+        try:
+            import ctypes
+            set_action = ctypes.pythonapi.PyOS_setsig
+        except (ImportError, AttributeError):
+            return False
+        set_action.argtypes, set_action.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+        self._set_action = set_action
+        self._reads, self._writes = os.pipe()
+        os.set_blocking(self._writes, False)
+        theirs = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
+        if theirs >= 0:
+            signal.set_wakeup_fd(theirs)  # a loop of the script's; then handle() writes
+        threading.Thread(target=self._watch, name="ddprun signals", daemon=True).start()
+        return True
+
+    def handle(self, number, frame):
+        """In the main thread, perhaps long after the signal."""
+        if self._off or os.getpid() != self._pid:  # a child that was forked a moment ago
+            before = self._mine[number]
+            if callable(before):
+                before(number, frame)
+            else:
+                signal.signal(number, before)
+                os.kill(os.getpid(), number)
+        else:
+            self._passed.add(number)
+            self._write(number)
+
+    def ordered(self):
+        """The agent ends this worker now."""
+        self._write(_ORDERED)
+
+    def closed(self):
+        """The agent can have nothing saved any more."""
+        self._write(_CLOSED)
+        self.keeps_loaders[0] = 0
+        self._off = True
+
+    def _at_exit(self):
+        if os.getpid() == self._pid:
+            self.keeps_loaders[0] = 0
+
+    def _write(self, what):
+        if self._writes >= 0:
+            with contextlib.suppress(OSError):  # full: it is known already
+                os.write(self._writes, bytes([what]))
+
+    # ---- the thread ----
+
+    def _watch(self):
+        while True:
+            for what in os.read(self._reads, 64):
+                if what in (_ORDERED, _CLOSED):
+                    self._give_back(what == _ORDERED)
+                elif what in self._mine:
+                    first = what not in self._arrived
+                    self._arrived.add(what)
+                    if self._off:
+                        self._repeat(what)
+                    elif first:
+                        self._report(what)
+
+    def _give_back(self, ordered):
+        self.keeps_loaders[0] = 0
+        self._off = True
+        for number, before in self._mine.items():
+            if before is signal.SIG_DFL and signal.getsignal(number) == self.handle:
+                self._set_action(number, None)
+        if ordered:
+            for number in self._arrived:
+                self._repeat(number)
+
+    def _repeat(self, number):
+        """The signal came before the action was given back."""
+        if signal.getsignal(number) != self.handle:
+            return
+        if self._mine[number] is signal.SIG_DFL or number in self._passed:
+            self._passed.discard(number)
+            os.kill(self._pid, number)
+
+    # ---- a forked child ----
+
+    def in_child(self):
+        """Gives the actions before back. In a child that becomes a worker of torch's DataLoader, keep_loader() follows."""
+        with contextlib.suppress(ValueError):
+            for number, before in self._mine.items():
+                if signal.getsignal(number) == self.handle:
+                    signal.signal(number, before)
+            if self._writes >= 0:
+                theirs = signal.set_wakeup_fd(-1)
+                if theirs not in (-1, self._writes):
+                    signal.set_wakeup_fd(theirs)
+        for end in (self._reads, self._writes):
+            if end >= 0:
+                os.close(end)
+        self._mine, self._reads, self._writes = {}, -1, -1
+        module = sys.modules.get(_LOADERS)
+        theirs = getattr(module, "_set_worker_signal_handlers", None)
+        if theirs is not None and stop_signals():
+            def set_handlers():
+                theirs()
+                keep_loader(self.keeps_loaders, stop_signals(), os.getppid())
+            module._set_worker_signal_handlers = set_handlers
+
+
+def keep_loader(keeps, numbers, parent):
+    """In a worker of torch's DataLoader: stop signals end it only if its parent is gone or is not to save. A thread decides, since the main
+    thread may be in a library's code for long."""
+    def ends():
+        return os.getppid() != parent or keeps[0] == 0
+
+    def handle(number, frame):
+        if ends():
+            if number == signal.SIGINT:
+                signal.default_int_handler(number, frame)
+            os._exit(128 + number)
+
+    def watch():
+        while True:
+            for number in os.read(reads, 64):
+                if number in numbers and number != signal.SIGINT and ends():
+                    os._exit(128 + number)
+
+    # torch's handler of SIGTERM is C code, which getsignal() does not see.
+    mine = [number for number in numbers
+            if number == signal.SIGTERM or signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)]
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="ddprun signals", daemon=True).start()
+    for number in mine:
+        signal.signal(number, handle)
+        signal.siginterrupt(number, False)

@@ -5,7 +5,7 @@ at fixed offsets far from each other; memory is used only where something was wr
 generation. A SIGKILL leaves the file as it is, and the next worker reads it. A generation is
 
     header (one page)      which step, round and rank, how long the rest is, its checksum; its sequence number is 0 while the rest changes
-    buffers                the bytes of tensors and arrays, each at a multiple of 64
+    buffers                the bytes of tensors' storages and of arrays, each at a multiple of 64
     structure              a pickle of everything else, in which tensors and arrays are numbers
 
 So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. A copy is named by its step and the round in
@@ -23,7 +23,7 @@ import sys
 import time
 import zlib
 
-_MAGIC = b"ddprun\x00\x02"
+_MAGIC = b"ddprun\x00\x03"
 # Magic, sequence, step, rank, world size, replicated, kind of sum, buffers, structure, sum, round, sum of this.
 _HEADER = struct.Struct("<8sQqIIIIQQQII")
 _PAGE = 4096
@@ -48,31 +48,43 @@ class _Shape:
 
 
 class _Table:
-    """The tensors of one state: where the bytes of each go, and what it is."""
+    """The tensors of one state, and the storages with their bytes. Tensors that share a storage share it again after restore()."""
 
     def __init__(self):
-        self.entries = []  # (offset, bytes, dtype, shape, order of dimensions, Parameter's requires_grad or None)
-        self.sources = []
+        self.storages = []  # (offset, bytes)
+        self.entries = []  # (storage, dtype, shape, stride, offset in the storage, is a Parameter, requires_grad)
+        self.sources = []  # the bytes of each storage
         self.bytes = 0
-        self._known = {}
+        self._known = {}  # by id
+        self._kept = []  # so that no id is used twice
+        self._places = {}
 
     def number_of(self, tensor, torch):
-        at = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
-        if tensor.numel() and at in self._known:
-            return self._known[at]  # tied weights stay tied
-        order = tuple(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
-        data = tensor.detach()
-        if tensor.layout == torch.strided and not data.is_contiguous() and data.permute(order).is_contiguous():
-            data = data.permute(order)  # channels_last and the like keep their order in memory
-        else:
-            order = None
-        size = data.numel() * data.element_size()
-        grad = tensor.requires_grad if isinstance(tensor, torch.nn.Parameter) else None
-        self.entries.append((self.bytes, size, str(tensor.dtype)[len("torch."):], tuple(data.shape), order, grad))
-        self.sources.append(data)
-        self.bytes += _aligned(size)
-        self._known[at] = len(self.entries) - 1
-        return len(self.entries) - 1
+        if id(tensor) not in self._known:
+            data = tensor.detach()
+            if tensor.is_conj() or tensor.is_neg():
+                data = data.resolve_conj().resolve_neg()  # a copy of its own
+            self.entries.append((self._storage_of(data, torch), str(tensor.dtype)[len("torch."):], tuple(data.shape), tuple(data.stride()),
+                                 data.storage_offset(), isinstance(tensor, torch.nn.Parameter), tensor.requires_grad))
+            self._kept.append(tensor)
+            self._known[id(tensor)] = len(self.entries) - 1
+        return self._known[id(tensor)]
+
+    def _storage_of(self, data, torch):
+        if data.device.type == "meta":
+            raise ValueError("a tensor on the meta device has no data")
+        if hasattr(data, "untyped_storage"):
+            source = torch.empty(0, dtype=torch.uint8, device=data.device).set_(data.untyped_storage())
+        else:  # a torch before 2.0
+            source = data.as_strided((data.storage().size(),), (1,), 0).view(torch.uint8)
+        place = source.data_ptr(), source.numel(), data.device
+        if source.numel() and place in self._places:
+            return self._places[place]
+        self.storages.append((self.bytes, source.numel()))
+        self.sources.append(source)
+        self.bytes += _aligned(source.numel())
+        self._places[place] = len(self.storages) - 1
+        return self._places[place]
 
 
 class _Pickler(pickle.Pickler):
@@ -85,6 +97,8 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value):
         torch = self._torch
         if torch is None or not isinstance(value, torch.Tensor):
+            if torch is not None and type(value) is getattr(torch, "UntypedStorage", None):
+                raise TypeError("a storage is not kept by itself; pass the tensor")
             return None
         plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_quantized
         return self._table.number_of(value, torch) if plain else None
@@ -173,10 +187,9 @@ class _Generation:
         torch = _torch()
         if table.sources:
             whole = torch.frombuffer(memory, dtype=torch.uint8, count=size)
-            for (offset, length, *_), source in zip(table.entries, table.sources):
+            for (offset, length), source in zip(table.storages, table.sources):
                 if length:
-                    flat = source.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-                    whole[_PAGE + offset:_PAGE + offset + length].copy_(flat)
+                    whole[_PAGE + offset:_PAGE + offset + length].copy_(source)
         at = begin
         for array in arrays:
             memory[at:at + len(array)] = array
@@ -225,25 +238,36 @@ class _Generation:
         """(state, random state). Without bytes, tensors are _Shapes."""
         memory = self._mapped(_PAGE + header["buffers"] + header["structure"])
         text = bytes(memoryview(memory)[_PAGE + header["buffers"]:_PAGE + header["buffers"] + header["structure"]])
-        entries, arrays, pickled = pickle.loads(text)
+        storages, entries, arrays, pickled = pickle.loads(text)
         torch = _torch_of(header)
-        made = {}
+        made, bytes_of = {}, {}
+
+        def storage(number):
+            if number not in bytes_of:
+                offset, length = storages[number]
+                bytes_of[number] = torch.empty(length, dtype=torch.uint8, device="cpu")
+                if length:
+                    bytes_of[number].copy_(torch.frombuffer(memory, dtype=torch.uint8, offset=_PAGE + offset, count=length))
+            return bytes_of[number]
 
         def tensor(number):
             if number not in made:
-                offset, length, dtype, shape, order, grad = entries[number]
+                at, dtype, shape, stride, offset, is_parameter, grad = entries[number]
                 dtype = getattr(torch, dtype)
-                one = torch.empty(shape, dtype=dtype, device="cpu")
-                if length:
-                    one.view(-1).view(torch.uint8).copy_(torch.frombuffer(memory, dtype=torch.uint8, offset=_PAGE + offset, count=length))
-                if order is not None:
-                    one = one.permute([order.index(d) for d in range(len(order))])
-                made[number] = one if grad is None else torch.nn.Parameter(one, requires_grad=grad)
+                if 0 in shape:
+                    one = torch.empty_strided(shape, stride, dtype=dtype, device="cpu")
+                else:
+                    whole = storage(at)
+                    whole = whole[:whole.numel() // dtype_size(dtype) * dtype_size(dtype)]
+                    one = whole.view(dtype).as_strided(shape, stride, offset).data  # no view of another tensor for autograd
+                made[number] = torch.nn.Parameter(one, requires_grad=grad) if is_parameter else one.requires_grad_(grad)
             return made[number]
 
+        def dtype_size(dtype):
+            return torch.empty(0, dtype=dtype, device="cpu").element_size()
+
         def shape_only(number):
-            _, _, dtype, shape, order, _ = entries[number]
-            return _Shape(shape if order is None else [shape[order.index(d)] for d in range(len(order))], dtype)
+            return _Shape(entries[number][2], entries[number][1])
 
         buffers = [bytearray(memoryview(memory)[_PAGE + at:_PAGE + at + length]) for at, length in arrays]
         with _on_the_cpu(torch):  # a sparse tensor, say, makes itself of others
@@ -280,18 +304,29 @@ def _set_random_state(state):
         _torch().cuda.set_rng_state(state["cuda"])
 
 
-def _has_tensors(value):
+def _shape_of(value):
+    """Of a tensor or an array; None for anything else, also where it has a method of that name."""
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else None
+
+
+def _has_tensors(value, seen=()):
+    if id(value) in seen:
+        return False  # it holds itself
     if isinstance(value, dict):
-        return any(_has_tensors(one) for one in value.values())
+        return any(_has_tensors(one, (*seen, id(value))) for one in value.values())
     if isinstance(value, (list, tuple)):
-        return any(_has_tensors(one) for one in value)
-    return hasattr(value, "shape")
+        return any(_has_tensors(one, (*seen, id(value))) for one in value)
+    return _shape_of(value) is not None
 
 
-def _difference(found, wanted, path=""):
+def _difference(found, wanted, path="", seen=()):
     """What of `wanted` the snapshot has in another shape: a text, or None. An optimizer that has made no step has no tensors yet."""
+    if (id(found), id(wanted)) in seen:
+        return None  # they hold themselves
+    seen = (*seen, (id(found), id(wanted)))
     if isinstance(found, dict) and isinstance(wanted, dict):
-        holds_tensors = any(hasattr(value, "shape") for value in wanted.values())
+        holds_tensors = any(_shape_of(value) is not None for value in wanted.values())
         for key in wanted:
             if key not in found and _has_tensors(wanted[key]):
                 return "it has no %s" % (path + str(key))
@@ -302,12 +337,12 @@ def _difference(found, wanted, path=""):
     elif isinstance(found, (list, tuple)) and isinstance(wanted, (list, tuple)):
         pairs = list(zip(range(len(wanted)), found, wanted))
     else:
-        was, now = getattr(found, "shape", None), getattr(wanted, "shape", None)
-        if was is None or now is None or tuple(was) == tuple(now):
+        was, now = _shape_of(found), _shape_of(wanted)
+        if was is None or now is None or was == now:
             return None
         return "its %s is %s, and the script's %s" % (path.rstrip("."), "x".join(map(str, was)) or "a number", "x".join(map(str, now)) or "a number")
     for key, one, other in pairs:
-        difference = _difference(one, other, "%s%s." % (path, key))
+        difference = _difference(one, other, "%s%s." % (path, key), seen)
         if difference:
             return difference
     return None
@@ -411,7 +446,7 @@ class Snapshots:
         for array in pickler.buffers:
             arrays.append((at, len(array)))
             at += _aligned(len(array))
-        structure = pickle.dumps((table.entries, arrays, file.getvalue()), protocol=5)
+        structure = pickle.dumps((table.storages, table.entries, arrays, file.getvalue()), protocol=5)
         size = _PAGE + at + len(structure)
         if not self._fits(size):
             return False

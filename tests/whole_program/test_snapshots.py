@@ -449,6 +449,44 @@ print("the same", flush=True)
 
 
 @pytest.mark.needs_torch_python
+def test_what_torch_save_keeps_is_kept(job):
+    """Learnt tensors that are no Parameter, shared storages, strides of one element, and `like` with a cycle or a method named shape."""
+    done = job("""
+import torch
+class Named:
+    def shape(self): return 1
+base = torch.arange(10.)
+p = torch.nn.Parameter(torch.ones(3))
+state = {"prompt": torch.ones(2, requires_grad=True), "base": base, "view": base[2:8], "one": torch.arange(4.)[::4], "column": torch.zeros(1, 5)[:, 2],
+         "imag": torch.tensor([1 + 2j]).imag, "conj": torch.tensor([1 + 2j]).conj(), "wide": torch.ones(1).expand(4), "p": p, "data": p.data,
+         "last": torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), "none": torch.empty(0, 3), "named": Named()}
+state["self"] = state
+if ddprun.restart == 0:
+    assert ddprun.snapshot(state, step=1)
+    sys.exit(3)
+kept = ddprun.restore(like=state)
+for name, value in state.items():
+    if isinstance(value, torch.Tensor):
+        one = kept[name]
+        assert torch.equal(one, value) and one.stride() == value.stride() and one.requires_grad == value.requires_grad and type(one) is type(value), name
+assert kept["self"] is kept and kept["prompt"].is_leaf
+kept["base"][3] = 77
+assert kept["view"][1] == 77 and kept["p"].data_ptr() == kept["data"].data_ptr()
+kept["prompt"].sum().backward()
+torch.optim.SGD([kept["prompt"]], lr=1.0).step()
+assert kept["prompt"].tolist() == [0, 0]
+print("kept", flush=True)
+""", "--max-restarts", "1")
+    assert done.returncode == 0 and done.stdout == "kept\n", done.stderr
+
+
+@pytest.mark.needs_torch_python
+def test_a_bare_storage_is_refused_at_the_snapshot(job):
+    done = job("import torch\nassert not ddprun.snapshot(torch.ones(3).untyped_storage())\n")
+    assert done.returncode == 0 and "a storage is not kept by itself; pass the tensor" in done.stderr, done.stderr
+
+
+@pytest.mark.needs_torch_python
 def test_tensors_are_restored_on_the_cpu_whatever_the_default_device_is(job):
     """The random state is a tensor as well, and a sparse one makes itself of others."""
     done = job("""

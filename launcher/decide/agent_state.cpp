@@ -173,8 +173,9 @@ void AgentState::hear(int rank, const channel::PhaseChange& message) {
   }
 }
 
-// A signal reached only this worker. If we are stopping it, the signal was ours or means the same; otherwise it was meant for
-// no worker, and is ignored.
+// A signal reached the worker itself. If we are stopping it, the signal was ours or means the same. Otherwise ddptrain ignores
+// it: our own signal follows where one was sent to all processes. A script's helper reports it for the whole job: schedulers,
+// systemd and `kill` reach scripts too, and without the helper such a signal would have ended the worker.
 void AgentState::hear(int rank, const channel::SignalReceived& message) {
   switch (phase_) {
     case Phase::kSaving:
@@ -185,6 +186,11 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
       act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kNow, milliseconds{0})});
       return;
     case Phase::kRunning:
+      if (!settings_.workers_have_channel) {
+        if (stop_signal_ == 0) stop_job(message.signal, StopRequested::Effect::kStops);
+        return;
+      }
+      [[fallthrough]];
     case Phase::kHolding:
       act(agent_action::Tell{{rank}, channel::IgnoreSignal{message.signal}});
       return;
@@ -219,31 +225,33 @@ void AgentState::hear(int rank, const channel::WorkerError& message) {
 void AgentState::handle(const agent_event::SignalArrived& event) {
   const bool from_person = event.signal == SIGINT || event.signal == SIGQUIT;
   const bool insists = from_person && ++signals_by_person_ >= 2;
-  const bool again = stop_signal_ != 0;
   using Effect = StopRequested::Effect;
-  emit(StopRequested{event.signal, insists ? Effect::kKills : again ? Effect::kNothingNew : Effect::kStops, now_.realtime_ns});
-  if (again) {
-    if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // no coordinator answers the first signal
-      handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
-      if (insists && dismissing_held_) kill_all();
-    } else if (insists && phase_ == Phase::kSweeping) {
-      sweep();
-    } else if (insists) {
-      kill_all();
-    }
-    return;
+  if (stop_signal_ == 0) return stop_job(event.signal, insists ? Effect::kKills : Effect::kStops);
+  emit(StopRequested{event.signal, insists ? Effect::kKills : Effect::kNothingNew, now_.realtime_ns});
+  if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // no coordinator answers the first signal
+    handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
+    if (insists && dismissing_held_) kill_all();
+  } else if (insists && phase_ == Phase::kSweeping) {
+    sweep();
+  } else if (insists) {
+    kill_all();
   }
-  stop_signal_ = event.signal;
+}
+
+// The first signal that stops the job.
+void AgentState::stop_job(int signal, StopRequested::Effect effect) {
+  emit(StopRequested{signal, effect, now_.realtime_ns});
+  stop_signal_ = signal;
   if (member()) {
     const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
     const bool can_save = (settings_.workers_have_channel || all_can_save()) && settings_.shutdown_timeout.count() > 0;
-    act(agent_action::ReportSignal{event.signal, can_save && !can_be_held});
+    act(agent_action::ReportSignal{signal, can_save && !can_be_held});
     return;
   }
   switch (phase_) {
     case Phase::kRunning:
-      reason_ = signal_name(event.signal);
-      stop_when_together(event.signal);
+      reason_ = signal_name(signal);
+      stop_when_together(signal);
       return;
     case Phase::kPausing:
       act(agent_action::CancelTimer{AgentTimer::kPause});

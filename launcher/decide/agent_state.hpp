@@ -110,6 +110,7 @@ class AgentState {
   void hear(int rank, const channel::RegroupReady& message);
   void hear(int rank, const channel::GroupFormed& message);
 
+  void stop_job(int signal, StopRequested::Effect effect);
   void start_round();
   void worker_gone(int rank);
   void refuse_silent(WorkerRecord& ended);

@@ -197,6 +197,7 @@ struct ddprun_worker {
         mute_ = true;
       }
     }
+    if (mute_) ::shutdown(fd_, SHUT_RDWR);  // listen() ends and wakes should_stop(), which would wait for an answer
     return sent == frame.size();
   }
 

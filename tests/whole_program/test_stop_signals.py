@@ -77,6 +77,14 @@ def test_sigterm_to_every_process_saves(start, workers_first):
     assert_saved(process)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_one_workers_group_saves_on_all_ranks(start, number):
+    """`kill -- -PGID`, where the agent gets no signal."""
+    process, pids = start(STEPS.replace("BEFORE", ""))
+    os.killpg(os.getpgid(pids[1]), number)
+    assert_saved(process)
+
+
 def test_a_rank_in_a_librarys_code_ends_on_the_agents_order(start):
     """It waits for a mutex for ever, as in a collective: no handler of Python runs there. The order follows the other rank's death."""
     process, pids = start("""
@@ -217,7 +225,8 @@ class Small(LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 trainer = Trainer(accelerator="cpu", devices=2, num_nodes=1, strategy="ddp", max_epochs=1, logger=False, enable_checkpointing=False,
-                  enable_progress_bar=False, enable_model_summary=False, callbacks=[integrations.lightning()])
+                  enable_progress_bar=False, enable_model_summary=False, default_root_dir=os.path.dirname(os.path.abspath(__file__)),
+                  callbacks=[integrations.lightning()])
 trainer.fit(Small(), DataLoader(torch.randn(100000, 4), batch_size=2))
 print('saved', ddprun.rank, trainer.global_step, flush=True)
 """

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/bounded/json_limits.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
@@ -69,17 +70,16 @@ std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
 
 // A config.json of Hugging Face or timm in the weights' folder. Null if there is none.
 nlohmann::json foreign_config_in(const fs::path& file) {
-  constexpr std::streamsize kMost = std::streamsize{1} << 20;
+  constexpr std::size_t kMost = std::size_t{1} << 20;
   std::error_code unknown;
   if (!fs::is_regular_file(file, unknown)) return nullptr;
-  std::string text(static_cast<std::size_t>(kMost) + 1, '\0');
-  std::ifstream in(file, std::ios::binary);
-  in.read(text.data(), kMost + 1);
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > static_cast<std::size_t>(kMost))
-    throw UsageError(file.string() + " is larger than 1 MiB, the limit for a config");
-  const nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return is_foreign_config(value) ? value : nullptr;
+  const std::string text = read_bounded(file, kMost, "a model's config");
+  try {
+    nlohmann::json value = parse_json_within(text, {.depth = 16});
+    return is_foreign_config(value) ? value : nlohmann::json();
+  } catch (const UsageError&) {
+    return nullptr;  // a train.json with comments, say
+  }
 }
 
 void refuse(const std::string& differences, const fs::path& source, const fs::path& file) {

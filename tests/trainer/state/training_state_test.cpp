@@ -317,7 +317,10 @@ TEST(TrainingState, AConfigBesideTheWeightsIsCompared) {
   ddprun::test::write_text(folder / "config.json", "no JSON");
   EXPECT_EQ(refusal(), "");
   ddprun::test::write_text(folder / "config.json", std::string((1 << 20) + 1, ' '));
-  EXPECT_NE(refusal().find("larger than 1 MiB"), std::string::npos);
+  EXPECT_NE(refusal().find("a model's config has at most"), std::string::npos) << refusal();
+  const std::string nested = std::string(100, '[') + std::string(100, ']');
+  ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": )" + nested + "}");
+  EXPECT_EQ(refusal(), "") << "too deep to be one";
 }
 
 // A checkpoint's folder and a file in it lie in the run directory whose config.json describes them.

@@ -13,17 +13,17 @@ from safetensors.numpy import load_file
 HUGE = 1e30  # its square is no float32, and its gradient is one: only the loss tells
 
 
-def table(folder: pathlib.Path, bad: set[int]) -> None:
+def table(folder: pathlib.Path, bad: set[int], value: float = HUGE) -> None:
     folder.mkdir(exist_ok=True)
     draw = random.Random(1)
     rows = [(draw.uniform(-1, 1), draw.uniform(-1, 1)) for _ in range(96)]
     for name in ("train", "test"):
-        lines = [f"{a},{b},{HUGE if name == 'train' and i in bad else a - b}" for i, (a, b) in enumerate(rows)]
+        lines = [f"{a},{b},{value if name == 'train' and i in bad else a - b}" for i, (a, b) in enumerate(rows)]
         (folder / f"{name}.csv").write_text("\n".join(["a,b,y", *lines]) + "\n", encoding="utf-8")
 
 
-def config(tmp_path, bad: set[int], **changes) -> pathlib.Path:
-    table(tmp_path / "data", bad)
+def config(tmp_path, bad: set[int], value: float = HUGE, **changes) -> pathlib.Path:
+    table(tmp_path / "data", bad, value)
     content = jobs.config(tmp_path / "data", model={"type": "mlp", "hidden": [16]}, epochs=1, batch_size=8, not_finite="skip",
                           optimizer={"type": "adamw", "lr": 0.01, "ema": {"decay": 0.9}}, checkpoint={"every_steps": 1, "keep": 99},
                           data={"type": "csv", "target": "y", "predict": "number", "standardize": False})
@@ -140,3 +140,10 @@ def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_
     assert "in 4 steps one after the other, the last of which is step 4; a lower learning rate" in done.stderr
     assert skipped(tmp_path / "run") == [1, 2, 3]
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 2, "restarted in vain"
+
+
+def test_infinite_gradients_of_fp16_that_no_scale_makes_finite_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
+    """Each loss is a number, but its gradient is above float16's largest whatever it is multiplied by."""
+    given = config(tmp_path, bad=set(range(96)), precision="fp16", not_finite="stop", epochs=2, value=1e18)
+    done = train(ddprun_bin, tmp_path / "run", given, code=88)
+    assert "a gradient of step 18 is NaN or infinite, although the loss scale of fp16 has fallen to 0.5" in done.stderr

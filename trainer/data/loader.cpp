@@ -19,6 +19,7 @@
 #include "common/base/error.hpp"
 #include "common/system/made_ahead.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/reading/source_error.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -73,7 +74,7 @@ class ShareMaker {
   ShareMaker(const Source& source, const LoaderOptions& options)
       : source_(source), samples_(source.size()), options_(options), orders_(samples_, options.seed) {}
 
-  Share make(std::int64_t step) {
+  Share make(std::int64_t step) try {
     const std::int64_t steps = steps_per_epoch(samples_, options_.batch_size);
     Share share;
     share.step = step;
@@ -100,6 +101,8 @@ class ShareMaker {
     const std::size_t passes = options_.equal_passes ? most_passes(share) : 1;
     while (share.micro_batches.size() < passes) share.micro_batches.push_back(stand_in(share, order));
     return share;
+  } catch (...) {
+    rethrow_as_source_error();
   }
 
   bool is_small() const {

@@ -46,8 +46,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step's share. Blocks until it is ready; throws what making it threw, however many threads there are. Throws
-  // std::logic_error past last_step.
+  // The next step's share. Blocks until it is ready; throws what making it threw, however many threads there are: UsageError
+  // for bad data, SourceError for all else (source_error.hpp). Throws std::logic_error past last_step.
   Share next();
 
  private:

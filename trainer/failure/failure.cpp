@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/reading/source_error.hpp"
 #include "trainer/state/program_builds.hpp"
 #include "trainer/state/state_comparison.hpp"
 
@@ -98,6 +99,11 @@ Failure classify(const std::exception_ptr& error) {
     return {.kind = channel::ErrorKind::kCheckpoint, .exit_code = static_cast<int>(unsaved.code()), .message = unsaved.what()};
   } catch (const Error& known) {
     return {.kind = kind_of(known.code()), .exit_code = static_cast<int>(known.code()), .message = known.what()};
+  } catch (const SourceError& source) {
+    Failure failure = source.out_of_memory() ? out_of_memory(source.what()) : Failure{.message = source.what()};
+    failure.of_data = true;
+    if (source.out_of_memory()) failure.message += "; it was reading data, so no batch is to blame";
+    return failure;
   } catch (const c10::OutOfMemoryError& refused) {
     return out_of_memory(refused.what_without_backtrace());
   } catch (const std::bad_alloc& refused) {

@@ -25,6 +25,7 @@ struct Failure {
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
   bool others_suspect = false;
+  bool of_data = false;  // its source's: no peer and no batch is to blame
 };
 
 Failure classify(const std::exception_ptr& error);

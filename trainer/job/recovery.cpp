@@ -23,7 +23,7 @@ bool is_our_own(const std::exception_ptr& error) {
     return true;  // diverged, a checkpoint that can't be saved: these need no peer to go wrong
   } catch (...) {
     const Failure failure = classify(error);
-    return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect;
+    return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect || failure.of_data;
   }
 }
 
@@ -60,6 +60,7 @@ channel::Regroup Recovery::begin_group(std::int64_t step) {
   if (held_) throw std::runtime_error("the ddprun agent closed the worker channel while this worker waited for the next round");
   breaker_.mend();
   current_ = newest_.generation;
+  joined_ = true;
   if (newest_.world_size > 0) breaker_.set_world(newest_.world_size);
   if (current_ != started_with_) channel_->send(channel::RegroupReady{.generation = current_, .step = step});
   return newest_;
@@ -69,6 +70,7 @@ bool Recovery::survives(const std::exception_ptr& error) {
   if (is_our_own(error)) return false;
   const bool lost_peer = classify(error).kind == channel::ErrorKind::kLostPeer;
   std::unique_lock lock(mutex_);
+  if (!joined_) return false;
   changed_.wait_for(lock, lost_peer ? kTimeToBeOrdered : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
   return ordered() && !agent_gone_;
 }

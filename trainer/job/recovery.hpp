@@ -37,11 +37,13 @@ class Recovery {
   GroupBreaker& breaker() { return breaker_; }
 
   // What ended the group: true when a newer one is ordered or is to be waited for, or a peer was lost and the order comes.
-  // False: the error is this worker's own, or nobody has said anything for a while, or the agent is gone.
+  // False: the error is this worker's own, or no order came in time, or the agent is gone. Before the first group every error
+  // is this worker's own: a retry would meet it again.
   bool survives(const std::exception_ptr& error);
 
  private:
-  bool ordered() const { return held_ || newest_.generation > current_; }
+  // Before the first group an order is one that is newer than the group this process was started for.
+  bool ordered() const { return held_ || newest_.generation > (joined_ ? current_ : started_with_); }
 
   GroupBreaker breaker_;
   AgentChannel* channel_ = nullptr;
@@ -50,6 +52,7 @@ class Recovery {
   int started_with_;
   channel::Regroup newest_;
   int current_ = -1;
+  bool joined_ = false;  // begin_group() has returned once
   bool held_ = false;
   bool agent_gone_ = false;
 };

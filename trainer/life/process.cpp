@@ -12,6 +12,7 @@
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
+#include "trainer/reading/source_error.hpp"
 #include "trainer/splits/held_out.hpp"
 #include "trainer/task/figures.hpp"
 
@@ -42,8 +43,12 @@ void Process::check_share() const {
 void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
-  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment(), agent())] {
-    return hold_out(subject_.read(config_, *device_, files), config_);
+  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment(), agent())]() -> Sources {
+    try {
+      return hold_out(subject_.read(config_, *device_, files), config_);
+    } catch (...) {
+      rethrow_as_source_error();
+    }
   });
 }
 

@@ -39,7 +39,7 @@ class Process {
   // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
   // its groups can be broken. Throws UsageError.
   void take_up_work();
-  // Returns when the data is there. Throws what the subject's read() threw.
+  // Returns when the data is there. Throws what the subject's read() threw: UsageError, or SourceError for all else.
   void await_data();
   // In the first group only: prints what the subject notes about its data, and waits for the check of it. At a job's first
   // start that may take ten seconds; a replacement, whose peers wait for it, starts the check and does not wait.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "trainer/failure/crash_stack.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/job/last_words.hpp"
@@ -29,13 +30,14 @@ channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem
 int report_failure(const std::exception_ptr& error, Process& process, const std::filesystem::path& run_dir) {
   Failure failure = classify(error);
   channel::Shrink shrinking = Shrinking{}.how;
-  if (failure.kind == channel::ErrorKind::kOutOfMemory) shrinking = shrink(failure, process, run_dir);
+  if (failure.kind == channel::ErrorKind::kOutOfMemory && !failure.of_data) shrinking = shrink(failure, process, run_dir);
   if (failure.kind == channel::ErrorKind::kLostPeer) {
     failure.message += " (after step " + std::to_string(process.status().step()) + ")";
   }
   const int rank = process.environment().rank;
   const std::string who = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
   std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
+  if (!process.subject().built_in) write_stack_of(error);  // users of ddptrain need no functions of C++
   if (process.agent()) tell_failure(*process.agent(), failure, process.status(), process.device_name(), shrinking);
   return failure.exit_code;
 }

@@ -15,6 +15,7 @@
 #include "common/base/error.hpp"
 #include "common/config/schema.hpp"
 #include "trainer/cost/step_trace.hpp"
+#include "trainer/failure/crash_stack.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/life/evaluate_saved.hpp"
@@ -82,6 +83,8 @@ int Worker::run() {
   if (process_.options().standby) wait_for_place();
   process_.take_up_work();
   while (true) {
+    // Outside the try: no peer takes part yet, so an error here is this worker's own and ends it.
+    source_.prepare();
     try {
       return run_in_group();
     } catch (...) {
@@ -103,7 +106,6 @@ void Worker::wait_for_place() {
 
 // From the making of a group to the end of the run, or to the loss of a peer.
 int Worker::run_in_group() {
-  source_.prepare();  // before peers are waited for
   membership_.join(source_.held());
   process_.await_data();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
@@ -215,6 +217,7 @@ int run_worker(const Options& options, const Subject& subject) {
 
 int run_worker_main(int argc, char** argv, const Subject& subject) {
   prepare_traces();
+  write_stack_on_crash();
   try {
     const Options options = parse_options(std::vector<std::string>(argv + 1, argv + argc));
     switch (options.action) {

@@ -17,6 +17,7 @@
 #include "trainer/data/sampler.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/reading/source_error.hpp"
 #include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
@@ -49,7 +50,13 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
     std::iota(samples.begin(), samples.end(), first);
     return samples;
   };
-  const auto make = [&](std::int64_t number) { return source.make(samples_of(number), {}); };
+  const auto make = [&](std::int64_t number) -> Batch {
+    try {
+      return source.make(samples_of(number), {});
+    } catch (...) {
+      rethrow_as_source_error();
+    }
+  };
   std::optional<MadeAhead<Batch>> ahead;
   if (config.data.loader_threads > 1 && batches > 1) {
     ahead.emplace(

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "common/base/error.hpp"
@@ -20,6 +21,19 @@ namespace {
       (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
+// A scale that begins too high needs some steps, but hardly as many.
+constexpr std::int64_t kMostAtTheEnd = 100;
+
+[[noreturn]] void no_scale_helps(const TrainingState& state, double scale) {
+  char scale_text[32];
+  std::snprintf(scale_text, sizeof scale_text, "%g", scale);
+  throw DivergedError("a gradient of step " + std::to_string(state.step + 1) +
+                      " is NaN or infinite, although the loss scale of fp16 has fallen to " + scale_text +
+                      ", so no scale makes the gradients finite. Check the loss for an operation with an infinite gradient, "
+                      "such as sqrt or norm "
+                      "at 0, scale the data, or use another \"precision\"");
+}
+
 }  // namespace
 
 at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state) {
@@ -29,8 +43,9 @@ at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state) 
 // The scale falls for steps that it may be the cause of, and no further.
 bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr) {
   const bool by_scaler = is_of_scaler(state.values, work.config);
+  if (!finite && !by_scaler && !skips_steps(state.values)) no_scale_helps(state, loss_scale(state.values, work.config));
   if (finite) work.strategy->update(state, lr);
-  if (finite || by_scaler || !skips_steps(state.values)) heed_gradients(state.values, work.config, finite);
+  if (finite || by_scaler) heed_gradients(state.values, work.config, finite);
   count_step(state.values, finite, by_scaler);
   if (finite || !skips_steps(state.values)) return false;
   put_buffers_back(state);
@@ -49,6 +64,19 @@ void tell_skipped(const TrainingState& state, Workspace& work, const Share& shar
   work.log.warn(channel::ErrorKind::kDiverged,
                 "step " + std::to_string(state.step) + " changes nothing, since a loss or a gradient is not finite" +
                     (data.empty() ? "" : ": its data has " + data) + "; steps skipped so far: " + std::to_string(total));
+}
+
+void require_change(const TrainingState& state, Workspace& work) {
+  const std::int64_t last = steps_without_change(state.values);
+  const std::string why = ": their loss or a gradient was NaN or infinite";
+  if (last >= kMostAtTheEnd) {
+    throw DivergedError("the last " + std::to_string(last) + " steps of the run, up to step " + std::to_string(state.step) +
+                        ", changed nothing" + why + "; a lower learning rate, warm-up or clip_grad_norm may help");
+  }
+  if (last > 0 && last == state.step && work.peers.rank() == 0) {
+    work.log.warn(channel::ErrorKind::kDiverged, "the weights are those that the run began with, since none of its " +
+                                                     std::to_string(last) + " steps changed anything" + why);
+  }
 }
 
 }  // namespace ddprun::trainer

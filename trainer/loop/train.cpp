@@ -404,6 +404,7 @@ Outcome train(TrainingState& state, Workspace& work) {
     work.log.stopped_early(state.step, reason_to_stop_early(state.values, work.config));
     if (work.config.ddp.compare_every_steps > 0) compare(state, work);
   }
+  require_change(state, work);
   save_last(state, work);
   return Outcome::kDone;
 }

@@ -22,6 +22,9 @@ std::optional<std::int64_t> skipped_steps(const StateValues& values);
 // Since a step that changed something, without the scaler's; 0 where the config skips none.
 std::int64_t skipped_in_a_row(const StateValues& values);
 
+// Steps since one that changed something, whatever skipped them; 0 where none is skipped.
+std::int64_t steps_without_change(const StateValues& values);
+
 // Whether the config skips steps, for whatever reason one is not finite.
 bool skips_steps(const StateValues& values);
 

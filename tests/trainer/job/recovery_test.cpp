@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/trainer/surroundings/fake_agent.hpp"
+#include "trainer/reading/source_error.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
 
 namespace ddprun::trainer {
@@ -107,6 +108,24 @@ TEST_F(RecoveryTest, ItsOwnErrorsEndItWhateverIsOrdered) {
   in_first_group();
   recovery_.on_message(channel::Hold{});
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
+}
+
+// A retry would prepare the same model, meet the same error and use a CPU for ever.
+TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
+  const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
+  EXPECT_FALSE(recovery_.survives(error));
+  EXPECT_FALSE(recovery_.survives(lost_peer())) << "it has no peer yet";
+  recovery_.on_message(channel::Regroup{.generation = 3});
+  EXPECT_FALSE(recovery_.breaker().broken()) << "the group that it was started for";
+  recovery_.on_message(channel::Regroup{.generation = 4});
+  EXPECT_FALSE(recovery_.survives(error)) << "whatever is ordered";
+  EXPECT_EQ(recovery_.begin_group(-1).generation, 4);
+}
+
+TEST_F(RecoveryTest, AnErrorOfItsDataEndsItWhateverIsOrdered) {
+  in_first_group();
+  recovery_.on_message(channel::Hold{});
+  EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(SourceError("Connection refused", false))));
 }
 
 TEST_F(RecoveryTest, ALostPeerIsWaitedForWithTheOrder) {

@@ -74,8 +74,8 @@ class TrainTest : public testing::Test {
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), config_, length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    const Sources data{.train = picture_source(set_, {0.5, 0.25}, config_.data.augment),
-                       .test = picture_source(set_, {0.5, 0.25})};
+    const Sources data{.train = picture_source(set_, normalization_, config_.data.augment),
+                       .test = picture_source(set_, normalization_)};
     Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
     Workspace work = make_workspace({.config = config_,
                                      .length = length,
@@ -107,6 +107,7 @@ class TrainTest : public testing::Test {
   std::filesystem::path folder_;
   TrainConfig config_;
   Dataset set_;
+  Normalization normalization_{0.5, 0.25};
 };
 
 void expect_same(const TrainingState& a, const TrainingState& b) {
@@ -294,6 +295,24 @@ TEST_F(TrainTest, aSkippedStepIsAStepThatChangesNothing) {
   EXPECT_EQ(plain.state.values, without);
   plain.state.values = calm.state.values;
   expect_same(plain.state, calm.state);  // the look at the gradients changes no bit
+}
+
+// The rule that ends a run after too many skipped steps is set so high that it never applies.
+TEST_F(TrainTest, aRunWhoseLastHundredStepsChangedNothingDoesNotEndWell) {
+  config_.not_finite = TrainConfig::NotFinite::kSkip;
+  config_.max_skipped_steps = 1000;
+  normalization_.std = 0;  // so every input is infinite
+  EXPECT_EQ(run("short").state.step, 10);
+  EXPECT_NE(metrics("short").find("none of its 10 steps changed anything"), std::string::npos);
+  config_.epochs = 20;
+  try {
+    run("long");
+    FAIL();
+  } catch (const DivergedError& error) {
+    EXPECT_NE(std::string(error.what()).find("the last 100 steps of the run, up to step 100, changed nothing"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {

@@ -30,6 +30,7 @@ TEST(SkippedSteps, AreCountedInARowAndInAll) {
   for (const bool finite : {true, false, false, true, false}) count_step(values, finite, /*by_scaler=*/false);
   EXPECT_EQ(skipped_steps(values), 3);
   EXPECT_EQ(skipped_in_a_row(values), 1);
+  EXPECT_EQ(steps_without_change(values), 1);
   const StateValues resumed = begun(config, values);
   EXPECT_EQ(resumed, values);
 }
@@ -41,6 +42,7 @@ TEST(SkippedSteps, NothingIsKeptWhereNoneIsSkipped) {
   count_step(values, false, false);
   EXPECT_EQ(skipped_steps(values), std::nullopt);
   EXPECT_EQ(skipped_in_a_row(values), 0);
+  EXPECT_EQ(steps_without_change(values), 0);
   EXPECT_FALSE(is_skipped(values, config));
 }
 
@@ -55,6 +57,7 @@ TEST(SkippedSteps, ThoseOfTheScalerAreNoneInARow) {
     }
     EXPECT_EQ(skipped_steps(values), 17) << "65536 is halved until it is below 1";
     EXPECT_EQ(skipped_in_a_row(values), 0);
+    EXPECT_EQ(steps_without_change(values), 17) << "the scaler's as well";
     EXPECT_EQ(is_skipped(values, config), rule == TrainConfig::NotFinite::kSkip);
     count_step(values, false, /*by_scaler=*/false);
     EXPECT_EQ(skipped_steps(values), 18);

@@ -1,0 +1,64 @@
+"""Errors in a worker program of a user's own end the run immediately with their text, or leave a stack where they occur."""
+
+import re
+import shutil
+
+import jobs
+import pytest
+
+
+@pytest.fixture
+def faulty_worker(ddprun_bin):
+    worker = ddprun_bin.parent.parent / "tests" / "own_worker" / "faulty_worker"
+    if not worker.exists():
+        pytest.skip("needs a build with the trainer")
+    return worker
+
+
+def train(ddprun, worker, tmp_path, fault: str, workers: int = 2, restarts: int = 0):
+    config = jobs.write_config(tmp_path / "train.json", {
+        "name": "faulty", "data": {"dir": "."}, "max_steps": 8, "batch_size": 16, "optimizer": {"type": "sgd", "lr": 0.1}, "task": {"fault": fault}})
+    return jobs.run([ddprun, "--worker", worker, "--nproc-per-node", workers, "--max-restarts", restarts, "--run-dir", tmp_path / "run", config])
+
+
+def failure(tmp_path) -> dict:
+    return jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
+
+
+@pytest.mark.parametrize(("fault", "text"), [("make_module", "weights.bin is not there"), ("describe", "no header to describe")])
+def test_an_error_before_the_first_group_ends_the_run_with_its_text(ddprun_bin, faulty_worker, tmp_path, fault, text):
+    """It was retried for ever, with all of a CPU and without a message."""
+    done = train(ddprun_bin, faulty_worker, tmp_path, fault)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert text in done.stderr and failure(tmp_path)["message"] == text
+
+
+def test_a_server_of_samples_that_refuses_is_no_lost_rank(ddprun_bin, faulty_worker, tmp_path):
+    done = train(ddprun_bin, faulty_worker, tmp_path, "refused")
+    assert done.returncode == 1 and "Connection refused" in done.stderr, done.stdout + done.stderr
+    assert failure(tmp_path)["cause"] == "exception" and "lost a peer" not in done.stderr, done.stderr
+
+
+def test_memory_that_reading_lacks_makes_no_batch_smaller(ddprun_bin, faulty_worker, tmp_path):
+    done = train(ddprun_bin, faulty_worker, tmp_path, "no memory for data")
+    assert failure(tmp_path)["cause"] == "out_of_memory" and done.returncode == 84, done.stdout + done.stderr
+    assert "no batch is to blame" in done.stderr and not (tmp_path / "run/memory-fit.json").exists(), done.stderr
+
+
+def test_a_crash_leaves_its_functions_and_lines(ddprun_bin, faulty_worker, tmp_path):
+    if not shutil.which("addr2line"):
+        pytest.skip("needs addr2line")
+    done = train(ddprun_bin, faulty_worker, tmp_path, "crash")
+    assert done.returncode == 139, done.stdout + done.stderr
+    stack = "\n".join(failure(tmp_path)["stderr_tail"])
+    assert "crash: signal 11" in stack and re.search(r"Learns::crash\(\) at \S*faulty_worker.cpp:\d+", stack), stack
+
+
+def test_a_wrong_shape_leaves_its_functions_and_lines(ddprun_bin, faulty_worker, tmp_path):
+    if not shutil.which("addr2line"):
+        pytest.skip("needs addr2line")
+    done = train(ddprun_bin, faulty_worker, tmp_path, "shape")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "shape '[-1, 7]' is invalid" in failure(tmp_path)["message"]
+    stack = "\n".join(failure(tmp_path)["stderr_tail"])
+    assert re.search(r"Learns::wrong_shape\(.*\) at \S*faulty_worker.cpp:\d+", stack), stack

@@ -54,7 +54,10 @@ class Learns : public Task {
   }
 
  private:
-  [[gnu::noinline]] static void crash() { *static_cast<volatile int*>(nullptr) = 1; }
+  [[gnu::noinline]] static void crash() {
+    volatile int* volatile nowhere = nullptr;  // so that the compiler keeps the store
+    *nowhere = 1;
+  }
   [[gnu::noinline]] static at::Tensor wrong_shape(const Batch& batch) { return batch.tensors[0].view({-1, 7}); }
 
   std::string fault_;

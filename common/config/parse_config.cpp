@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
@@ -17,6 +18,7 @@
 #include "common/config/parameter_groups.hpp"
 #include "common/config/read_config_text.hpp"
 #include "common/config/rules.hpp"
+#include "common/other_words/other_words.hpp"
 
 namespace ddprun {
 namespace {
@@ -65,7 +67,8 @@ class KnownNames {
       if (key.name == name) elsewhere.push_back(key.dotted());
     }
     if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
-    return did_you_mean(name, names_in(section));
+    const std::string hint = hint_for_other_key(name);
+    return hint.empty() ? did_you_mean(name, names_in(section)) : hint;
   }
 
  private:
@@ -356,13 +359,20 @@ class ConfigReader {
     return out;
   }
 
+  static bool is_for_a_shell(const std::string& path) { return path == "~" || path.starts_with("~/") || path.starts_with('$'); }
+
   void make_paths_absolute(const std::filesystem::path& base) {
     for (const Key& key : known_.keys()) {
       const auto* const kind = std::get_if<TextKind>(&key.kind);
       const std::string path = kind != nullptr && kind->path ? key.get(config_).get<std::string>() : "";
       if (path.empty()) continue;
       const std::string absolute = absolute_path(path, base);
-      if (!is_utf8(absolute)) {
+      std::error_code ignored;
+      if (is_for_a_shell(path) && !std::filesystem::exists(absolute, ignored)) {
+        add(key.pointer(), Part::kValue,
+            "a path is taken as it is written, and a shell would replace '~' and '$NAME': expected the whole path, found \"" +
+                path + "\" (" + key.pointer() + ")");
+      } else if (!is_utf8(absolute)) {
         add(key.pointer(), Part::kValue, "the path is not UTF-8, which JSON can't hold (" + key.pointer() + ")");
       } else {
         key.set(config_, absolute);

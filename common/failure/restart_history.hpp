@@ -21,14 +21,14 @@ struct FailedRound {
   std::int32_t rank = -1;
   ExitStatus status{};                                      // of the worker that is the first cause
   std::int64_t step = -1;                                   // the last step that the rank reported; -1: it reports none
-  std::int64_t resumed_from = -1;                           // the newest checkpoint when the round began
+  std::int64_t resumed_from = -1;                           // the step at which the round began, or the newest checkpoint then
   std::int64_t newest_checkpoint = -1;                      // the newest checkpoint when the round ended
   std::chrono::nanoseconds lasted{};                        // from the round's start to the first cause
   std::uint16_t memory_asked = 0;                           // after running out of memory: memory_asked_in() of its message
   channel::Shrink shrink = channel::Shrink::kNothingKnown;  // after running out of memory: whether the next round needs less
   bool operator==(const FailedRound&) const = default;
-  // The round published a checkpoint newer than the one it began with.
-  bool made_progress() const { return newest_checkpoint > resumed_from; }
+  // The round published a checkpoint newer than the step it began with.
+  bool published_more() const { return newest_checkpoint > resumed_from; }
 };
 
 // Enough rounds to compute the longest pause, which doubles at most twenty times.

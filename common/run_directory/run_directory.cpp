@@ -22,6 +22,7 @@
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
+#include "common/run_directory/checkpoint_list.hpp"
 #include "common/run_directory/run_lock.hpp"
 #include "common/system/atomic_file.hpp"
 
@@ -242,26 +243,6 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// The folders of published checkpoints, newest first. The link `latest` is not used: a writer that is killed between its two
-// renames leaves the old link, and people remove it.
-std::vector<fs::path> checkpoint_folders(const RunLayout& layout) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(layout.checkpoints(), error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    const auto digits = std::string_view(name).substr(std::min<std::size_t>(name.size(), 5));
-    if (name.starts_with("step-") && digits.size() >= 9 && digits.find_first_not_of("0123456789") == std::string_view::npos) {
-      found.push_back(entry->path());
-    }
-  }
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
-    const std::string& left = a.native();
-    const std::string& right = b.native();
-    return left.size() != right.size() ? left.size() > right.size() : left > right;
-  });
-  return found;
-}
-
 // Early stopping ended the run before its last step, and the config would wait longer now. The names of the values are the
 // trainer's (trainer/state/evaluation_rules.cpp).
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
@@ -306,7 +287,7 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   std::string damage, taken;
-  for (const fs::path& folder : checkpoint_folders(state.layout)) {
+  for (const fs::path& folder : published_checkpoints(state.layout)) {
     manifest = read_manifest_of(folder);
     const std::string problem = visible_damage(folder, manifest);
     taken = folder.string();

@@ -98,14 +98,16 @@ std::int64_t claimed_term(const std::filesystem::path& root) {
 // Not by an atomic rename: the lock is on this very file. The term is above every earlier one even if the lock file was
 // removed, emptied or lost, since a writer with a lower term than the claim's could publish nothing. The old text's rest is cut
 // off only after the new text is written, so that a kill or a full disk in between loses no term.
-void write_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
-  const std::int64_t term = std::max(read_holder(fd).term, claimed_term(root)) + 1;
+bool write_holder(int fd, std::int64_t term) {
   const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
-  const bool written = ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-                       ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
-  if (!written) {
+  return ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+         ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
+}
+
+void write_next_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
+  if (!write_holder(fd, std::max(read_holder(fd).term, claimed_term(root)) + 1)) {
     const int error = errno;
     ::close(fd);
     throw UsageError("can't write " + file.string() + ": " + std::strerror(error) + "; mend that or choose another --run-dir");
@@ -149,7 +151,7 @@ int take_run_lock(const std::filesystem::path& root) {
     const int fd = open_lock_file(file);
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       if (is_still_there(fd, file)) {
-        write_holder(fd, root, file);
+        write_next_holder(fd, root, file);
         return fd;
       }
       ::close(fd);
@@ -167,13 +169,22 @@ int take_run_lock(const std::filesystem::path& root) {
   }
 }
 
+int take_lock_of_moved_run(const std::filesystem::path& root, int held) {
+  const std::filesystem::path file = root / "lock";
+  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return -1;
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && is_still_there(fd, file) && write_holder(fd, read_holder(held).term)) return fd;
+  ::close(fd);
+  return -1;
+}
+
 bool run_lock_is_in_place(int fd, const std::filesystem::path& root) {
   return is_still_there(fd, root / "lock");
 }
 
 std::int64_t read_run_term(const std::filesystem::path& root) {
   const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return 0;
+  if (fd < 0) return claimed_term(root);
   const std::int64_t term = read_holder(fd).term;
   ::close(fd);
   return term;

@@ -18,10 +18,15 @@ inline constexpr const char* kWriterClaim = "checkpoints/.writer";
 // the run would follow (common/shared_folder).
 int take_run_lock(const std::filesystem::path& root);
 
+// The lock of a folder that takes the place of a directory which is gone (moved_run.hpp), with the term of `held`, the lock of
+// that directory. Returns -1 where a lock file is there already, or the system refuses. CLOEXEC.
+int take_lock_of_moved_run(const std::filesystem::path& root, int held);
+
 // Whether the lock on `fd` is still this directory's: not after the directory was removed, renamed or replaced.
 bool run_lock_is_in_place(int fd, const std::filesystem::path& root);
 
-// The present holder's term; 0 without a lock file, or when it has none.
+// The present holder's term; 0 when it has none. Without a lock file the run's folder was moved or tidied while its job runs:
+// then the term of the newest claim on the checkpoints, or 0.
 std::int64_t read_run_term(const std::filesystem::path& root);
 
 // Whether any process holds it now. False when there is no such directory.

@@ -6,10 +6,40 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <mutex>
+#include <set>
 
 extern char** environ;
 
 namespace ddprun {
+namespace {
+
+struct OwnChildren {
+  std::mutex mutex;
+  std::set<pid_t> pids;
+};
+
+OwnChildren& own_children() {
+  static OwnChildren children;
+  return children;
+}
+
+}  // namespace
+
+void note_own_child(pid_t pid) {
+  const std::lock_guard lock(own_children().mutex);
+  own_children().pids.insert(pid);
+}
+
+void forget_own_child(pid_t pid) {
+  const std::lock_guard lock(own_children().mutex);
+  own_children().pids.erase(pid);
+}
+
+bool is_own_child(pid_t pid) {
+  const std::lock_guard lock(own_children().mutex);
+  return own_children().pids.contains(pid);
+}
 
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid) {
   std::vector<char*> arguments;
@@ -30,6 +60,7 @@ int start_program(const std::vector<std::string>& command, int standard_output, 
   const int error = ::posix_spawn(&pid, arguments[0], &files, &attributes, arguments.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&files);
+  if (error == 0) note_own_child(pid);
   return error;
 }
 

@@ -13,4 +13,11 @@ namespace ddprun {
 // blocks. Returns the errno; 0: `pid` is the child, which the caller reaps.
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid);
 
+// The children that this process has started and reaps itself. A process that is a subreaper, or process 1 of a container, also
+// gets the orphans of others. Code that reaps those must leave these to their owners. start_program() notes its own. Any thread
+// may call these functions.
+void note_own_child(pid_t pid);
+void forget_own_child(pid_t pid);  // it was reaped
+bool is_own_child(pid_t pid);
+
 }  // namespace ddprun

@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "common/base/check.hpp"
+#include "common/config/parse_config.hpp"
 #include "launcher/agent/agent_settings.hpp"
 #include "launcher/agent/failure_evidence.hpp"
 #include "launcher/agent/job_control.hpp"
 #include "launcher/agent/last_files.hpp"
 #include "launcher/agent/node_ranks.hpp"
+#include "launcher/agent/sweep_order.hpp"
+#include "launcher/leftovers/process_tree.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/verdict/restart_policy.hpp"
 
@@ -66,9 +69,10 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
     });
   }
   if (files.lock_fd >= 0) {
-    run_directory_.emplace(io_, files_, plan.run_dir, files.lock_fd, [this] {
-      publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
-    });
+    run_directory_.emplace(io_, files_, plan.run_dir, files.lock_fd, plan.config ? to_json_text(*plan.config) : std::string(),
+                           [this] {
+                             publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
+                           });
   }
   if (network) join_job(*std::move(network));
 }
@@ -153,7 +157,8 @@ void AgentShell::wait_for_signals() {
 }
 
 void AgentShell::on_signal(int signal) {
-  if (std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end()) return stop_as_at(signal);
+  if (stops_job(signal)) return stop_as_at(signal);
+  if (signal == SIGCHLD) return guardian::reap_orphans_of_others();  // as process 1 this one gets those of `docker exec`
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
@@ -172,6 +177,9 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
   files_.go_behind();  // workers run from here on
   if (notice.kind == Kind::kStoreSays) return console_.line(Stream::kStderr, line_of_store(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
+  if (notice.kind == Kind::kIsAwaited) return on_awaited_leftover(notice);
+  if (notice.kind == Kind::kWasEnded) return on_ended_leftover(notice);
+  if (notice.kind == Kind::kSignalled) return stops_job(notice.signal) ? stop_as_at(notice.signal) : void();
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
     return round_may_be_over();
@@ -215,15 +223,10 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
 }
 
-// The workers have died with the guardian.
-void AgentShell::on_guardian_death() {
-  failure_.end_at_once(
-      {static_cast<int>(ExitCode::kInternal),
-       "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
-       {}});
-}
-
 void AgentShell::on_message(int number, const channel::FromWorker& message) {
+  if (WorkerChannel* const channel = train() ? nullptr : workers_.channel_of(number)) {
+    if (const pid_t speaker = channel->take_speaker(); speaker > 0) guardian_.note_speaker(number, speaker);
+  }
   if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
     if (job_) {
       job_->ask_store(number, *request);
@@ -338,7 +341,6 @@ void AgentShell::round_may_be_over() {
 // ---- what it does: starts, signals, tells, waits, reports ----
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
-  round_ = action.round;
   restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
   if (run_directory_) run_directory_->look();
@@ -370,6 +372,7 @@ void AgentShell::carry_out(const agent_action::ContinueRound& action) {
 void AgentShell::carry_out(const agent_action::StartWorker& action) {
   restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
+  if (run_directory_) run_directory_->look();
   const auto ranks = ranks_of_node(plan_, release());
   workers_.clear_place(action.rank, {action.round, action.restart_count, ranks});
   workers_.start(worker_settings(of_rank(ranks, action.rank), action.restart_count));
@@ -414,14 +417,15 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
 }
 
 void AgentShell::carry_out(const agent_action::SendSignal& action) {
-  for (const int rank : action.ranks) workers_.signal(rank, action.signal);
+  const auto purpose = state_.at_work() ? GuardianLink::Purpose::kAny : GuardianLink::Purpose::kStops;
+  for (const int rank : action.ranks) workers_.signal(rank, action.signal, purpose);
   if (!state_.at_work()) slow_stop_.stops();
   if (action.signal == SIGKILL) slow_stop_.killed(action.ranks);
   if (action.signal == SIGINT && !train()) slow_stop_.interrupted();
 }
 
 void AgentShell::carry_out(const agent_action::Sweep& action) {
-  if (!guardian_.nothing_is_left()) return guardian_.sweep(action.patient);
+  if (!guardian_.nothing_is_left()) return guardian_.sweep(sweep_order(action));
   boost::asio::post(io_, [this] {
     swept_ = true;
     round_may_be_over();

@@ -6,6 +6,7 @@
 // says it (own_failure.hpp). On one machine workers save and stop first, as at a signal. If that fails, they are ended at once.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <deque>
@@ -13,6 +14,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -81,13 +84,41 @@ class AgentShell {
   void wait_for_signals();
   void on_signal(int signal);
   void stop_as_at(int signal);
+  bool stops_job(int signal) const {
+    return std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end();
+  }
   void on_notice(const guardian::Notice& notice);
   void on_continued(const guardian::Notice& notice) {
     const std::optional<int> rank = workers_.rank_of(notice.worker);
     const double stopped_s = static_cast<double>(notice.stopped_us) / 1e6;
     if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
   }
-  void on_guardian_death();
+  // The worker's own process has ended, and this one stands for it: looks at processes and stacks are of it from here on.
+  void on_awaited_leftover(const guardian::Notice& notice) {
+    const std::optional<int> rank = workers_.rank_of(notice.worker);
+    if (!rank) return;
+    workers_.at(*rank).pid = notice.pid;
+    publish(LeftoversFound{.what = LeftoversFound::What::kAwaited,
+                           .rank = global_rank(*rank),
+                           .processes = {std::string(notice.text.data())},
+                           .time_ns = notice.time_ns});
+  }
+  // Those that are ended together are said in one line.
+  void on_ended_leftover(const guardian::Notice& notice) {
+    if (ended_leftovers_.processes.empty()) boost::asio::post(io_, [this] { say_ended_leftovers(); });
+    ended_leftovers_.time_ns = notice.time_ns;
+    ended_leftovers_.processes.emplace_back(notice.text.data());
+  }
+  void say_ended_leftovers() {
+    if (!ended_leftovers_.processes.empty()) publish(std::exchange(ended_leftovers_, {}));
+  }
+  // The workers have died with the guardian.
+  void on_guardian_death() {
+    failure_.end_at_once(
+        {static_cast<int>(ExitCode::kInternal),
+         "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
+         {}});
+  }
   void on_worker_end(int rank, const guardian::Notice& notice);
   void on_standby_notice(const guardian::Notice& notice);
   void on_message(int number, const channel::FromWorker& message);
@@ -110,7 +141,7 @@ class AgentShell {
     const std::string pid = std::to_string(workers_.at(*rank).pid);
     on_plain_start(number, "that one, pid " + pid + ", has not answered for 5 s, and is killed");
     guardian_.signal(number, SIGKILL);
-    carry_out(agent_action::StartWorker{.rank = *rank, .round = round_, .restart_count = restart_count_});
+    feed(agent_event::SpareUnresponsive{*rank});
   }
   // Processes that were spare interpreters. Called when everyone has heard that the round has begun.
   void publish_taken() {
@@ -130,6 +161,7 @@ class AgentShell {
   void round_may_be_over();
   void end_round() {
     swept_ = false;
+    say_ended_leftovers();
     slow_stop_.begin_round();
     pipe_timer_.cancel();
     hang_.end_round();
@@ -145,7 +177,11 @@ class AgentShell {
   void carry_out(const agent_action::StartStandby& action);
   void carry_out(const agent_action::DismissStandbys&) { standbys_.dismiss(guardian_); }
   void carry_out(const agent_action::Tell& action) {
-    for (const int rank : action.ranks) workers_.tell(rank, action.message);
+    for (const int rank : action.ranks) {
+      workers_.tell(rank, action.message);
+      // A worker that saves at this order may be behind a start script, which may end before it.
+      if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
+    }
   }
   void carry_out(const agent_action::SendSignal& action);
   void carry_out(const agent_action::Sweep& action);
@@ -196,9 +232,9 @@ class AgentShell {
   bool swept_ = false;         // the guardian has swept this round
   bool script_spoke_ = false;  // in this round
   bool told_to_stop_ = false;  // a signal came: nobody waits for slow readers any more
-  int round_ = 0;
   int restart_count_ = 0;
-  RestartFacts facts_;  // about the running round
+  RestartFacts facts_;              // about the running round
+  LeftoversFound ended_leftovers_;  // not published yet
   std::optional<FileTimerServer> file_timers_;
   StuckLook stuck_;
   SlowStop slow_stop_;

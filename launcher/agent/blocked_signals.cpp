@@ -14,9 +14,11 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   sigemptyset(&set_);
   std::vector<int> ours;
   for (const int signal : handled) {
-    // Under nohup the loss of the terminal must not end the job.
+    // Under nohup the loss of the terminal must not end the job. A shell without job control starts what is in its background
+    // with SIGINT and SIGQUIT ignored, so that Ctrl-C does not reach it. SIGTERM is for this process alone, and always counts.
     struct sigaction current {};
-    if (signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
+    const bool from_terminal = signal == SIGHUP || signal == SIGINT || signal == SIGQUIT;
+    if (from_terminal && ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
     sigaddset(&set_, signal);
     ours.push_back(signal);
   }
@@ -25,9 +27,11 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   sigaddset(&set_, SIGUSR1);
   sigaddset(&set_, SIGUSR2);
   sigaddset(&set_, SIGWINCH);
+  sigaddset(&set_, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int signal : ours) dispose(signal, SIG_DFL);
   dispose(SIGPIPE, SIG_IGN);
+  dispose(SIGXFSZ, SIG_IGN);  // a file above the limit of `ulimit -f` then is an error of write(2)
   dispose(SIGCHLD, SIG_DFL);
 }
 

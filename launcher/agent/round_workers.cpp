@@ -149,8 +149,8 @@ void RoundWorkers::tell(int rank, const channel::FromAgent& message) const {
   if (const auto& channel = of_rank(workers_, rank).channel) channel->send(message);
 }
 
-void RoundWorkers::signal(int rank, int signal) const {
-  parts_.guardian.signal(of_rank(workers_, rank).number, signal);
+void RoundWorkers::signal(int rank, int signal, GuardianLink::Purpose purpose) const {
+  parts_.guardian.signal(of_rank(workers_, rank).number, signal, purpose);
 }
 
 void RoundWorkers::signal_all(int signal) const {

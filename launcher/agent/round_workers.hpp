@@ -72,7 +72,7 @@ class RoundWorkers {
   const WorkerProcess& ended(int rank);
   // Sends nothing to a worker without a channel, or to one that is gone.
   void tell(int rank, const channel::FromAgent& message) const;
-  void signal(int rank, int signal) const;
+  void signal(int rank, int signal, GuardianLink::Purpose purpose = GuardianLink::Purpose::kAny) const;
   void signal_all(int signal) const;
   // Our terminal has another size now. Workers that write to terminals of their own learn it.
   void terminal_resized() const;

@@ -1,11 +1,14 @@
-// Implementation of run_directory_watch.hpp. What is watched is the removal of anything in the directory: of a directory itself
-// the kernel tells only when nobody is in it any more, and a job's workers are. Nothing is removed there in a job's usual
-// course.
+// Implementation of run_directory_watch.hpp. Two directories are watched. In the run directory itself: the removal of anything,
+// since the kernel reports the end of a directory only when no process uses it any more, and a job's workers do. In its parent:
+// the removal of the run directory, after which the folder can be made again.
 #include "launcher/agent/run_directory_watch.hpp"
 
 #include <fcntl.h>
 #include <sys/inotify.h>
+#include <unistd.h>
 
+#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -14,27 +17,64 @@
 
 namespace ddprun {
 
+RunDirectoryWatch::Place::Place(std::filesystem::path path, std::string text, int fd)
+    : run_dir(std::move(path)), config(std::move(text)), directory(identity_of_directory(run_dir)), lock_fd(fd) {}
+
+RunDirectoryWatch::Place::~Place() {
+  if (is_ours) ::close(lock_fd);
+}
+
+RunDirectoryWatch::Place::Seen RunDirectoryWatch::Place::look() {
+  if (run_lock_is_in_place(lock_fd, run_dir)) return {};
+  const int lock = remake_moved_run(run_dir, directory, lock_fd, config);
+  if (lock < 0) return {.removed = true};
+  if (is_ours) ::close(lock_fd);
+  lock_fd = lock;
+  is_ours = true;
+  directory = identity_of_directory(run_dir);
+  return {.removed = true, .remade = true};
+}
+
 RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
-                                     std::function<void()> on_removed)
+                                     std::string config, std::function<void()> on_removed)
     : events_(io),
       mounts_(io),
       files_(files),
       run_dir_(std::move(run_dir)),
-      lock_fd_(lock_fd),
+      place_(std::make_shared<Place>(run_dir_, std::move(config), lock_fd)),
       on_removed_(std::move(on_removed)) {
   wait_for_mounts();
   const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) return;
   events_.assign(fd);
-  ::inotify_add_watch(fd, run_dir_.c_str(), IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF);
+  watch_directory();
   wait();
 }
 
+void RunDirectoryWatch::watch_directory() {
+  if (!events_.is_open()) return;
+  ::inotify_add_watch(events_.native_handle(), run_dir_.c_str(), IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF);
+  parent_watch_ = ::inotify_add_watch(events_.native_handle(), run_dir_.parent_path().c_str(), IN_DELETE | IN_MOVED_FROM);
+}
+
+// Of the parent, only events about the run directory's name. Much may happen there.
+bool RunDirectoryWatch::concerns_directory(std::size_t bytes) const {
+  const std::string name = run_dir_.filename().string();
+  for (std::size_t at = 0; at + sizeof(inotify_event) <= bytes;) {
+    inotify_event event{};
+    std::memcpy(&event, buffer_.data() + at, sizeof event);
+    const char* const text = buffer_.data() + at + sizeof event;
+    if (event.wd != parent_watch_ || (event.len > 0 && name == std::string_view(text, ::strnlen(text, event.len)))) return true;
+    at += sizeof event + event.len;
+  }
+  return false;
+}
+
 void RunDirectoryWatch::wait() {
-  events_.async_read_some(boost::asio::buffer(buffer_), [this](const boost::system::error_code& error, std::size_t) {
+  events_.async_read_some(boost::asio::buffer(buffer_), [this](const boost::system::error_code& error, std::size_t bytes) {
     if (error) return;
-    look();
-    if (on_removed_) wait();
+    if (concerns_directory(bytes)) look();
+    wait();
   });
 }
 
@@ -49,16 +89,17 @@ void RunDirectoryWatch::wait_for_mounts() {
   mounts_.async_wait(boost::asio::posix::descriptor_base::wait_error, [this](const boost::system::error_code& error) {
     if (error) return;
     look();
-    if (on_removed_) wait_for_mounts();
+    wait_for_mounts();
   });
 }
 
 void RunDirectoryWatch::look() {
-  if (!on_removed_) return;
-  const auto in_place = std::make_shared<bool>(true);
-  files_.add([in_place, fd = lock_fd_, folder = run_dir_] { *in_place = run_lock_is_in_place(fd, folder); },
-             [this, in_place, alive = std::weak_ptr<int>(alive_)] {
-               if (!alive.expired() && on_removed_ && !*in_place) std::exchange(on_removed_, nullptr)();
+  const auto seen = std::make_shared<Place::Seen>();
+  files_.add([seen, place = place_] { *seen = place->look(); },
+             [this, seen, alive = std::weak_ptr<int>(alive_)] {
+               if (alive.expired()) return;
+               if (seen->remade) watch_directory();
+               if (seen->removed && on_removed_) std::exchange(on_removed_, nullptr)();
              });
 }
 

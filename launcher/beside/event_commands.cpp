@@ -2,7 +2,6 @@
 #include "launcher/beside/event_commands.hpp"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -16,7 +15,9 @@
 #include <cstring>
 
 #include "common/failure/cause.hpp"
+#include "common/system/start_program.hpp"
 #include "launcher/events/printed.hpp"
+#include "launcher/leftovers/process_tree.hpp"
 #include "launcher/workers/worker_environment.hpp"
 
 namespace ddprun {
@@ -50,23 +51,67 @@ void kill_with_group(pid_t pid) {
   if (::kill(-pid, SIGKILL) != 0) ::kill(pid, SIGKILL);  // it has no group of its own yet
 }
 
-// In the child, between vfork and exec. It shares the parent's memory, so it only calls the kernel and changes its own locals.
-[[noreturn, gnu::noinline]] void become(char* const* arguments, char* const* environment) {
-  ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no command outlives a killed agent
+// In the guard's child, which becomes the command's shell.
+[[noreturn]] void become(char* const* arguments, char* const* environment) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
-  // Each descriptor should be close-on-exec already. This also covers one that a library opened without the flag.
-  ::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  ::sigaction(SIGPIPE, &standard, nullptr);
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) ::sigaction(ignored, &standard, nullptr);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execve(arguments[0], arguments, environment);
   ::_exit(127);
+}
+
+[[noreturn]] void end_as(int status) {
+  if (!WIFSIGNALED(status)) ::_exit(WEXITSTATUS(status));
+  ::prctl(PR_SET_DUMPABLE, 0);  // the shell has left its core, if any
+  ::signal(WTERMSIG(status), SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::kill(::getpid(), WTERMSIG(status));
+  ::_exit(128 + WTERMSIG(status));
+}
+
+// The process between the agent and the command's shell. It adopts all that the shell starts and leaves. It ends as the shell
+// did, when nothing of the command is left. When the agent dies, it kills all of it: no command outlives a killed agent.
+[[noreturn]] void guard_command(pid_t agent, char* const* arguments, char* const* environment) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "event-command");  // "pkill -9 ddprun" must leave it
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  sigset_t all;
+  sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // A copy of the agent's sockets would keep their ports, and its peers waiting.
+  if (::syscall(SYS_close_range, 3, ~0U, 0) != 0) {
+    for (int fd = 3; fd < 65536; ++fd) ::close(fd);
+  }
+  const pid_t shell = ::getppid() == agent ? ::fork() : -1;
+  if (shell < 0) ::_exit(127);
+  if (shell == 0) become(arguments, environment);
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGCHLD);
+  sigaddset(&awaited, SIGTERM);
+  for (int status_of_shell = 0;;) {
+    ::sigwaitinfo(&awaited, nullptr);
+    int status = 0;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0) {
+      if (ended == shell) status_of_shell = status;
+    }
+    if (ended < 0 && errno == ECHILD) end_as(status_of_shell);
+    if (::getppid() != agent) {
+      guardian::kill_children_until_none_is_left();
+      ::_exit(0);
+    }
+  }
 }
 
 }  // namespace
@@ -155,24 +200,28 @@ void EventCommands::start(Kind& kind, const Variables& variables) {
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value.substr(0, value.find('\0')));
   std::vector<std::string> words{"/bin/sh", "-c", kind.command};
   const std::vector<char*> arguments = pointers_to(words), environment_pointers = pointers_to(environment);
-  // vfork: the parent continues after the exec, when no copy of its descriptors is left. A forked child would keep them for a
-  // moment, and the name of the master port among them, so that the next round could not take it. Signals stay blocked in the
-  // child, since a handler of the agent would run in the agent's memory.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = ::vfork();
-  if (pid == 0) become(arguments.data(), environment_pointers.data());
+  // The parent continues when the child has closed its copies of the parent's descriptors. It would keep them for a moment, and
+  // the name of the master port among them, so that the next round could not take it.
+  int closed[2] = {-1, -1};
+  if (::pipe2(closed, O_CLOEXEC) != 0) return say_(kind.option + " could not be started: " + std::strerror(errno));
+  const pid_t agent = ::getpid();
+  const pid_t pid = ::fork();
   const int fork_error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid == 0) guard_command(agent, arguments.data(), environment_pointers.data());
+  ::close(closed[1]);
+  char none = 0;
+  while (pid > 0 && ::read(closed[0], &none, 1) < 0 && errno == EINTR) {
+  }
+  ::close(closed[0]);
   if (pid < 0) return say_(kind.option + " could not be started: " + std::strerror(fork_error));
+  note_own_child(pid);
   const int end = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (end < 0) {
     const int error = errno;
     kill_with_group(pid);
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
+    forget_own_child(pid);
     return say_(kind.option + " was started and killed, since its end cannot be awaited: " + std::strerror(error));
   }
   kind.pid = pid;
@@ -196,6 +245,7 @@ void EventCommands::ended(Kind& kind) {
   int status = 0;
   while (::waitpid(kind.pid, &status, 0) < 0 && errno == EINTR) {
   }
+  forget_own_child(kind.pid);
   kind.pid = 0;
   kind.end.reset();
   kind.limit.cancel();

@@ -1,6 +1,7 @@
 // The commands of --on-failure and --on-checkpoint. An observer of the agent's events, made by launcher/start/run_plan.cpp: it
 // starts a shell for the command, and the job does not wait for it. Of each kind one command runs at a time, and one waits: the
-// newest event replaces the one that waited. A command that runs for too long is killed with its process group.
+// newest event replaces the one that waited. A command runs until all that it has started has ended. One that runs for too long
+// is killed with its process group, and all of it when the agent dies.
 //
 // A command's standard input is /dev/null, its output goes to stderr. Its environment is ours without secrets, with
 // DDPRUN_EVENT and the variables that docs/command-line.md lists.

@@ -48,7 +48,7 @@ NodesAnswers nodes_answers_of(const RunningJob& job, const std::optional<std::st
   for (std::size_t i = 0; answers.is_array() && i < answers.size(); ++i) {
     if (!answers[i].is_object()) continue;
     const bool named = names.is_array() && i < names.size() && names[i].is_string();
-    found.emplace_back(answers[i], named ? names[i].get<std::string>() : "");
+    found.emplace_back(with_known_types(answers[i]), named ? names[i].get<std::string>() : "");
   }
   std::ranges::stable_sort(found, {}, [](const auto& one) { return rank_of(one.first); });
   for (auto& [one, name] : found) {

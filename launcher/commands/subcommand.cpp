@@ -99,6 +99,11 @@ int validate_config(std::span<const std::string> args) {
     worker = {*variable, "environment DDPRUN_WORKER"};
   }
   if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
+  for (const std::string_view ending : {".py", ".sh"}) {
+    if (args[0].ends_with(ending))
+      throw UsageError(args[0] + " is a script, and validate checks a train.json; ddprun --dry-run " + args[0] +
+                       " shows how the script would be started");
+  }
   std::vector<std::string> notes;
   bool own_program = false;
   const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes, [&](const std::string& by_config) {

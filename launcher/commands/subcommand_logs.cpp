@@ -126,7 +126,9 @@ class Logs {
       const FileName name{folder, stream == Stream::kStderr};
       const fs::path file = folder / log_name(stream);
       if (files_.contains(name) || earlier_.contains(folder)) continue;
-      const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+      std::error_code error;
+      if (!fs::is_regular_file(file, error)) continue;  // a pipe would be waited for
+      const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
       if (fd < 0) continue;
       Shown& shown = files_[name];
       shown.fd = fd;

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "common/system/write_all.hpp"
@@ -19,9 +21,14 @@ namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 constexpr std::chrono::seconds kAnswerWithin{2};
 constexpr std::size_t kLongestAnswer = 16 << 20;
+
+bool is_abstract(const fs::path& socket) {
+  return socket.native().starts_with('@');
+}
 
 // A socket that is connected to the agent's; -1 and errno when it cannot be. With SOCK_NONBLOCK in `flags` nothing waits.
 Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int flags = 0) {
@@ -35,10 +42,13 @@ Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int
   }
   if (fd.get() < 0) return fd;
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  const bool abstract = is_abstract(socket);
+  if (abstract) address.sun_path[0] = '\0';
+  const std::size_t size = abstract ? offsetof(sockaddr_un, sun_path) + name.size() : sizeof address;
   const timeval most{.tv_sec = within.count(), .tv_usec = 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(size)) == 0) return fd;
   const int error = errno;
   fd = Descriptor();
   errno = error;
@@ -50,6 +60,12 @@ pid_t listener_of(int socket, pid_t by_name) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : by_name;
+}
+
+bool is_of_this_user(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 // Adds what can be read, at most a piece. False: nothing comes any more.
@@ -107,6 +123,18 @@ void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
   }
 }
 
+// Agents whose socket in a folder was not found. Any user can listen at such a name, so the kernel is asked who does.
+void ask_by_names(std::vector<Asked>& asked) {
+  for (const std::string& name : abstract_sockets()) {
+    Descriptor socket = connected_to(name, kAnswerWithin, SOCK_NONBLOCK);
+    if (socket.get() < 0 || !is_of_this_user(socket.get())) continue;
+    const pid_t agent = listener_of(socket.get(), 0);
+    if (agent == 0 || std::ranges::any_of(asked, [&](const Asked& one) { return one.job.agent == agent; })) continue;
+    if (write_all(socket.get(), std::string(kAskStatus) + "\n") != 0) socket = Descriptor();
+    asked.push_back({.job = {agent, name, {}}, .socket = std::move(socket)});
+  }
+}
+
 // All at the same time, so that those that are stopped take the time of one.
 void await_answers(std::vector<Asked>& asked) {
   using std::chrono::steady_clock;
@@ -127,17 +155,40 @@ void await_answers(std::vector<Asked>& asked) {
 
 }  // namespace
 
+json with_known_types(json status) {
+  constexpr std::array kTexts{"title", "kind", "state", "run_dir", "logs", "report", "host", "node_address"};
+  constexpr std::array kFlags{"several_nodes", "stops"};
+  const auto drop_unless = [](json& object, const char* key, bool (json::*is)() const noexcept) {
+    if (const auto found = object.find(key); found != object.end() && !((*found).*is)()) object.erase(found);
+  };
+  for (const char* key : kTexts) drop_unless(status, key, &json::is_string);
+  for (const char* key : kFlags) drop_unless(status, key, &json::is_boolean);
+  drop_unless(status, "workers", &json::is_array);
+  if (const auto workers = status.find("workers"); workers != status.end()) {
+    json kept = json::array();
+    for (json& worker : *workers) {
+      if (!worker.is_object()) continue;
+      drop_unless(worker, "state", &json::is_string);
+      for (const char* key : {"rank", "pid"}) drop_unless(worker, key, &json::is_number_integer);
+      kept.push_back(std::move(worker));
+    }
+    *workers = std::move(kept);
+  }
+  return status;
+}
+
 std::vector<RunningJob> running_jobs() {
   std::vector<Asked> asked;
   for (const fs::path& folder : control_folders()) {
     if (is_own_control_folder(folder)) ask_all_in(folder, asked);  // else nobody has one, or somebody else has put it there
   }
+  ask_by_names(asked);
   await_answers(asked);
   std::vector<RunningJob> jobs;
   for (Asked& one : asked) {
     const std::optional<std::string> answer = without_newline(one.text);
     nlohmann::json status = answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json();
-    if (status.is_object()) one.job.status = std::move(status);
+    if (status.is_object()) one.job.status = with_known_types(std::move(status));
     jobs.push_back(std::move(one.job));
   }
   std::sort(jobs.begin(), jobs.end(), [](const RunningJob& a, const RunningJob& b) { return a.agent < b.agent; });

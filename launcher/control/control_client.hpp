@@ -17,7 +17,7 @@ namespace ddprun {
 
 struct RunningJob {
   pid_t agent = 0;  // as seen from here: an agent in a container has another pid there, by which its socket is named
-  std::filesystem::path socket;
+  std::filesystem::path socket;  // with "@" first: an abstract name
   nlohmann::json
       status;  // launcher/control/job_status.hpp; null when the agent does not answer, for example while it is stopped
 };
@@ -25,6 +25,10 @@ struct RunningJob {
 // In the order of their pids. Without those in a container whose processes cannot be seen from here. Waits 2 s for all that do
 // not answer, and 2 s more for each at which dozens wait already. Removes the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
+
+// A status without the members whose type is not the expected one, and without workers that are not objects. Any program of the
+// user may answer at a socket.
+nlohmann::json with_known_types(nlohmann::json status);
 
 // Sends the request and returns the answer, without its '\n'; nothing when none comes within that time.
 std::optional<std::string> ask_job(const std::filesystem::path& socket, const std::string& request,

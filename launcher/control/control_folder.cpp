@@ -4,9 +4,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string_view>
 
 namespace ddprun {
 namespace {
@@ -14,14 +20,59 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEnding = ".sock";
+constexpr std::size_t kMostNames = 1024;
+
+fs::path named_runtime_folder() {
+  const char* const named = std::getenv("XDG_RUNTIME_DIR");
+  return named != nullptr && named[0] == '/' ? fs::path(named).lexically_normal() : fs::path();
+}
+
+// The beginning of names in the abstract namespace. `place` keeps jobs apart: "usual", or the hash of a folder (FNV-1a).
+std::string name_in(const std::string& place) {
+  return "ddprun/job/" + std::to_string(::geteuid()) + "/" + place + "/";
+}
+
+std::string hash_of(const fs::path& folder) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : (folder / "").string()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+bool keeps_apart(const std::vector<fs::path>& folders) {
+  return folders.size() == 1;
+}
 
 }  // namespace
+
+std::string abstract_name_of(pid_t agent) {
+  const std::string place = keeps_apart(control_folders()) ? hash_of(named_runtime_folder()) : "usual";
+  std::random_device random;
+  return name_in(place) + std::to_string(agent) + "-" + std::to_string(random()) + std::to_string(random());
+}
+
+std::vector<std::string> abstract_sockets() {
+  std::vector<std::string> places;
+  const fs::path named = named_runtime_folder();
+  if (!keeps_apart(control_folders())) places.push_back("@" + name_in("usual"));
+  if (!named.empty()) places.push_back("@" + name_in(hash_of(named)));  // the folder may have been removed
+  std::vector<std::string> names;
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; names.size() < kMostNames && std::getline(sockets, line);) {
+    constexpr std::string_view kListens = " 00010000 ";
+    const std::size_t at = line.find('@');
+    if (at == std::string::npos || line.find(kListens) > at) continue;
+    const std::string name = line.substr(at);
+    if (std::ranges::any_of(places, [&](const std::string& place) { return name.starts_with(place); })) names.push_back(name);
+  }
+  return names;
+}
 
 std::vector<fs::path> control_folders() {
   const std::string user = std::to_string(::geteuid());
   const fs::path of_all = "/tmp/ddprun-" + user, of_login = fs::path("/run/user/" + user);
-  const char* const named = std::getenv("XDG_RUNTIME_DIR");
-  const fs::path runtime = named != nullptr && named[0] == '/' ? fs::path(named).lexically_normal() : fs::path();
+  const fs::path runtime = named_runtime_folder();
   if (runtime / "" == of_login / "") return {of_login / "ddprun", of_all};
   struct stat info {};
   const bool apart = !runtime.empty() && ::stat(runtime.c_str(), &info) == 0 && info.st_uid == ::geteuid();

@@ -18,6 +18,14 @@ namespace ddprun {
 // jobs apart there.
 std::vector<std::filesystem::path> control_folders();
 
+// A folder may vanish while a job runs (the end of all login sessions, a cleaner of /tmp), and another user may have made it
+// first. So each agent has a second socket, with a name in the abstract namespace that nobody can remove. Names of a user who
+// keeps jobs apart carry a hash of that folder. Others may use such a name too: the user at the other end decides.
+std::string abstract_name_of(pid_t agent);
+
+// Abstract names at which agents of this user may listen, "@" first, as the kernel lists them (/proc/net/unix). At most 1024.
+std::vector<std::string> abstract_sockets();
+
 // Makes the folder where it is missing. False when it cannot be made, is no folder, or is not only the user's.
 bool own_control_folder(const std::filesystem::path& folder);
 

@@ -19,7 +19,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
-#include "common/system/close_on_exec.hpp"
 #include "common/system/descriptor.hpp"
 #include "launcher/control/control_folder.hpp"
 
@@ -38,6 +37,7 @@ constexpr std::chrono::seconds kPatienceWithNodes{40};
 constexpr std::chrono::milliseconds kSoonest{100};    // after the start of the job
 constexpr std::chrono::milliseconds kLooksAgain{10};  // and later, each time twice as long
 constexpr std::chrono::milliseconds kLooksAgainAtMost{1000};
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 
 bool is_users_own(int socket) {
   ucred peer{};
@@ -56,8 +56,20 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     std::string answer;
   };
 
+  // A socket at which clients connect.
+  struct Door {
+    explicit Door(boost::asio::io_context& io) : acceptor(io), pause(io) {}
+    stream_protocol::acceptor acceptor;
+    boost::asio::steady_timer pause;
+  };
+
   Impl(boost::asio::io_context& context, std::vector<fs::path> places, Hooks chosen)
-      : io(context), folders(std::move(places)), hooks(std::move(chosen)), start(context, kSoonest), acceptor(context) {}
+      : io(context),
+        folders(std::move(places)),
+        hooks(std::move(chosen)),
+        start(context, kSoonest),
+        in_folder(context),
+        by_name(context) {}
 
   void listen_soon() {
     start.async_wait([self = weak_from_this()](const error_code& error) {
@@ -67,8 +79,28 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   }
 
   void listen() {
+    if (!by_name.acceptor.is_open()) listen_by_name();
     const auto found = std::ranges::find_if(folders, own_control_folder);
-    if (found != folders.end()) listen_in(*found);
+    if (found != folders.end()) return listen_in(*found);
+    if (!by_name.acceptor.is_open()) look_again();
+  }
+
+  void look_again() {
+    start.expires_after(looks_again);
+    looks_again = std::min(2 * looks_again, kLooksAgainAtMost);
+    listen_soon();
+  }
+
+  // At a name that does not depend on a folder (control_folder.hpp).
+  void listen_by_name() {
+    const stream_protocol::endpoint endpoint('\0' + abstract_name_of(::getpid()));
+    error_code error;
+    by_name.acceptor.open(endpoint.protocol(), error);
+    if (!error) ::fcntl(by_name.acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+    if (!error) by_name.acceptor.bind(endpoint, error);
+    if (!error) by_name.acceptor.listen(kMostClients, error);
+    if (!error) return accept(by_name);
+    by_name.acceptor.close(error);
   }
 
   // An agent of another container, which shares this folder, may have this pid. Without a free name this one is not heard.
@@ -80,17 +112,12 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return std::nullopt;
   }
 
-  // Does not wait: connect() blocks while the backlog of a stopped agent is full. Then it returns EAGAIN, and the name is
-  // taken.
-  bool is_free(const fs::path& name) {
-    error_code error;
-    stream_protocol::socket probe(io);
-    open_close_on_exec(probe, stream_protocol(), error);
-    if (!error) probe.native_non_blocking(true, error);
-    const stream_protocol::endpoint there(name.string());
-    if (!error && ::connect(probe.native_handle(), there.data(), static_cast<socklen_t>(there.size())) != 0)
-      error.assign(errno, boost::system::system_category());
-    return error == boost::asio::error::connection_refused || error == boost::system::errc::no_such_file_or_directory;
+  // Does not wait: a stopped agent with many clients in line would keep this one from its work.
+  static bool is_free(const fs::path& name) {
+    const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const stream_protocol::endpoint endpoint(name.string());
+    return probe.get() >= 0 && ::connect(probe.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0 &&
+           (errno == ECONNREFUSED || errno == ENOENT);
   }
 
   // The lock is for that other agent, which may look for a free name at this moment: the later one looks again. It is no more
@@ -98,17 +125,18 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   void listen_in(const fs::path& folder) {
     const Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (locked.get() >= 0 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      start.expires_after(looks_again);
-      looks_again = std::min(2 * looks_again, kLooksAgainAtMost);
-      return listen_soon();
+      return look_again();
     }
     try {
-      if (const auto name = free_name(folder)) listen_at(*name);
-    } catch (const boost::system::system_error&) {  // the name is too long for a socket
+      const auto name = free_name(folder);
+      if (name && listen_at(*name)) return;
+      if (!by_name.acceptor.is_open()) look_again();  // without descriptors neither could be made
+    } catch (const boost::system::system_error&) {    // the name is too long for a socket
     }
   }
 
-  void listen_at(const fs::path& name) {
+  bool listen_at(const fs::path& name) {
+    stream_protocol::acceptor& acceptor = in_folder.acceptor;
     // Nobody looks for this name. Who finds a socket that refuses takes it for a dead agent's, and removes it.
     const fs::path deaf = name.string() + "+";
     const stream_protocol::endpoint endpoint(deaf.string());
@@ -117,21 +145,36 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     acceptor.open(endpoint.protocol(), error);
     if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!error) acceptor.bind(endpoint, error);
-    if (error) return;
-    file = deaf;
-    acceptor.listen(kMostClients, error);
-    if (error || ::rename(deaf.c_str(), name.c_str()) != 0) return;
+    if (!error) {
+      file = deaf;
+      acceptor.listen(kMostClients, error);
+    }
+    if (error || ::rename(deaf.c_str(), name.c_str()) != 0) {
+      acceptor.close(error);
+      return false;
+    }
     file = name;
-    accept();
+    accept(in_folder);
+    return true;
   }
 
-  void accept() {
-    acceptor.async_accept([self = weak_from_this()](const error_code& error, stream_protocol::socket socket) {
+  // `door` is a member.
+  void accept(Door& door) {
+    door.acceptor.async_accept([self = weak_from_this(), &door](const error_code& error, stream_protocol::socket socket) {
       const auto impl = self.lock();
       if (!impl || error == boost::asio::error::operation_aborted) return;
       if (!error && impl->clients < kMostClients && is_users_own(socket.native_handle())) impl->serve(std::move(socket));
-      // With no descriptor left, accept() would fail again at once and keep the agent busy: it is deaf from then on.
-      if (!error || error == boost::asio::error::connection_aborted) impl->accept();
+      if (!error || error == boost::asio::error::connection_aborted) return impl->accept(door);
+      impl->accept_later(door);
+    });
+  }
+
+  // Descriptors or memory are short. Without the pause accept() would fail again immediately and keep the agent busy.
+  void accept_later(Door& door) {
+    door.pause.expires_after(kPauseWithoutDescriptors);
+    door.pause.async_wait([self = weak_from_this(), &door](const error_code& error) {
+      const auto impl = self.lock();
+      if (impl && !error) impl->accept(door);
     });
   }
 
@@ -191,7 +234,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   Hooks hooks;
   boost::asio::steady_timer start;
   std::chrono::milliseconds looks_again = kLooksAgain;
-  stream_protocol::acceptor acceptor;
+  Door in_folder, by_name;
   fs::path file;
   std::error_code ignored;
   int clients = 0;

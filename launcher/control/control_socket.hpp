@@ -1,4 +1,5 @@
-// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in one of control_folders(). A client sends
+// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in one of control_folders(), and another at an
+// abstract name, for the case that there is no folder or that it vanishes. A client sends
 // one line, gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds.
 // Only the user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a
 // second after the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.

@@ -59,13 +59,14 @@ Json or_null(const std::optional<T>& value) {
 
 void JobStatus::on(const RunEvent& event) {
   std::visit(
-      Overloaded{[this](const RunStarted& started) { see(started); }, [this](const RoundStarted& started) { see(started); },
-                 [this](const WorkerStarted& started) { see(started); }, [this](const WorkerSpoke& spoke) { see(spoke); },
-                 [this](const WorkerEnded& ended) { see(ended); }, [this](const RoundFailed& failed) { see(failed); },
-                 [this](const RegroupFailed& failed) { see(failed); }, [this](const StopRequested& stop) { see(stop); },
-                 [this](const CutOff& cut_off) { see(cut_off); },
-                 Ignored<NodesChanged, WorkerContinued, Straggler, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow,
-                         WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
+      Overloaded{
+          [this](const RunStarted& started) { see(started); }, [this](const RoundStarted& started) { see(started); },
+          [this](const WorkerStarted& started) { see(started); }, [this](const WorkerSpoke& spoke) { see(spoke); },
+          [this](const WorkerEnded& ended) { see(ended); }, [this](const RoundFailed& failed) { see(failed); },
+          [this](const RegroupFailed& failed) { see(failed); }, [this](const StopRequested& stop) { see(stop); },
+          [this](const CutOff& cut_off) { see(cut_off); },
+          Ignored<NodesChanged, WorkerContinued, Straggler, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow, WorkersLeft,
+                  LeftoversFound, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
       event);
 }
 

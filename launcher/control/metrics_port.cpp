@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <chrono>
+#include <deque>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -17,7 +18,9 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr int kMostScrapers = 8;
+constexpr std::size_t kMostScrapers = 64;
+constexpr std::chrono::milliseconds kPauseOfScrapes{100};
+constexpr std::chrono::milliseconds kFresh{50};  // an answer that old is given again
 constexpr std::size_t kMostOfRequest = 4096;
 constexpr std::chrono::seconds kScrapedWithin{5};
 
@@ -38,7 +41,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
   };
 
   Impl(boost::asio::io_context& context, std::function<std::string()> make_text)
-      : io(context), text(std::move(make_text)), acceptor(context) {}
+      : io(context), text(std::move(make_text)), acceptor(context), pause(context) {}
 
   boost::system::error_code listen(int port) {
     boost::system::error_code error;
@@ -47,7 +50,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(kMostScrapers, error);
+    if (!error) acceptor.listen(static_cast<int>(kMostScrapers), error);
     if (!error) accept();
     return error;
   }
@@ -56,19 +59,40 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     acceptor.async_accept([self = weak_from_this()](const boost::system::error_code& error, tcp::socket socket) {
       const auto impl = self.lock();
       if (!impl || error == boost::asio::error::operation_aborted) return;
-      if (!error && impl->scrapers < kMostScrapers) impl->serve(std::move(socket));
-      // With no descriptor left, accept() would fail again at once and keep the agent busy: it is deaf from then on.
-      if (!error || error == boost::asio::error::connection_aborted) impl->accept();
+      if (!error && impl->has_place()) impl->serve(std::move(socket));
+      if (!error || error == boost::asio::error::connection_aborted) return impl->accept();
+      impl->accept_later();
     });
+  }
+
+  // Descriptors or memory are short. Without the pause accept() would fail again immediately and keep the agent busy.
+  void accept_later() {
+    pause.expires_after(kPauseOfScrapes);
+    pause.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+      const auto impl = self.lock();
+      if (impl && !error) impl->accept();
+    });
+  }
+
+  // Any local user can open connections that send nothing. So the oldest one that has no answer yet makes place for a new one.
+  bool has_place() {
+    std::erase_if(scrapers, [](const std::weak_ptr<Scraper>& one) { return one.expired(); });
+    if (scrapers.size() < kMostScrapers) return true;
+    for (auto one = scrapers.begin(); one != scrapers.end(); ++one) {
+      const auto scraper = one->lock();
+      if (!scraper || !scraper->answer.empty()) continue;
+      boost::system::error_code ignored;
+      scraper->socket.close(ignored);
+      scrapers.erase(one);
+      return true;
+    }
+    return false;
   }
 
   void serve(tcp::socket socket) {
     ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
-    ++scrapers;
-    const std::shared_ptr<Scraper> scraper(new Scraper(std::move(socket), io), [self = weak_from_this()](Scraper* gone) {
-      delete gone;
-      if (const auto impl = self.lock()) --impl->scrapers;
-    });
+    const auto scraper = std::make_shared<Scraper>(std::move(socket), io);
+    scrapers.push_back(scraper);
     scraper->patience.async_wait([weak = std::weak_ptr(scraper)](const boost::system::error_code& error) {
       boost::system::error_code ignored;
       if (const auto slow = weak.lock(); slow && !error) slow->socket.close(ignored);
@@ -80,7 +104,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
                                   });
   }
 
-  void answer(const std::shared_ptr<Scraper>& scraper) const {
+  void answer(const std::shared_ptr<Scraper>& scraper) {
     const std::string line = scraper->request.substr(0, scraper->request.find('\r'));
     const std::string what = line.substr(0, line.rfind(' '));
     if (!line.starts_with("GET ")) {
@@ -88,7 +112,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     } else if (what != "GET /metrics" && !what.starts_with("GET /metrics?")) {
       scraper->answer = reply("404 Not Found", "the figures are at /metrics\n");
     } else {
-      scraper->answer = reply("200 OK", text(), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+      scraper->answer = reply("200 OK", fresh_text(), "application/openmetrics-text; version=1.0.0; charset=utf-8");
     }
     boost::asio::async_write(scraper->socket, boost::asio::buffer(scraper->answer),
                              [scraper](const boost::system::error_code&, std::size_t) {
@@ -97,10 +121,22 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
                              });
   }
 
+  const std::string& fresh_text() {
+    const auto now = std::chrono::steady_clock::now();
+    if (made.empty() || now - made_at >= kFresh) {
+      made = text();
+      made_at = now;
+    }
+    return made;
+  }
+
   boost::asio::io_context& io;
   std::function<std::string()> text;
+  std::string made;
+  std::chrono::steady_clock::time_point made_at;
   tcp::acceptor acceptor;
-  int scrapers = 0;
+  boost::asio::steady_timer pause;
+  std::deque<std::weak_ptr<Scraper>> scrapers;  // the oldest first
 };
 
 MetricsPort::MetricsPort(boost::asio::io_context& io, int port, std::function<std::string()> text,

@@ -54,10 +54,17 @@ struct SendSignal {  // to the process groups of these workers
   std::vector<int> ranks;
   int signal = 0;
 };
-// Kill what the round has left behind, and answer with RoundSwept. kPatient: send only SIGTERM, to processes that have had no
-// signal yet, and wait; an impatient sweep may follow.
+// End what the round has left behind, and answer with RoundSwept. The rules are those of launcher/leftovers/sweep_state.hpp. A
+// later order replaces an earlier one.
 struct Sweep {
-  bool patient = false;
+  enum class How {
+    kKill,  // SIGKILL now
+    kStop,  // the job is being stopped: leftovers have `timeout` to end
+    kEnd,   // the round failed: they have a grace period, and `timeout` after SIGTERM
+    kDone,  // all workers exited with 0: as kEnd, and leftovers that work for the job are waited for
+  } how = How::kKill;
+  bool next_round = false;  // another round follows: it waits only for leftovers that hold its resources
+  std::chrono::milliseconds timeout{0};
 };
 struct SetTimer {
   AgentTimer timer{};

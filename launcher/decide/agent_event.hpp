@@ -84,6 +84,10 @@ struct StandbyGone {
 };
 // A script has printed its first output in this round, so it has most likely loaded its libraries.
 struct ScriptSpeaks {};
+// The worker of this rank was a spare interpreter, does not answer, and is being killed.
+struct SpareUnresponsive {
+  int rank = 0;
+};
 struct TimerFired {
   AgentTimer timer{};
 };
@@ -140,8 +144,9 @@ struct JobEnded {
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::ScriptSpeaks, agent_event::TimerFired,
-                 agent_event::AgentFailed, agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered,
-                 agent_event::HeldDismissed, agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
+                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::ScriptSpeaks, agent_event::SpareUnresponsive,
+                 agent_event::TimerFired, agent_event::AgentFailed, agent_event::RoundSwept, agent_event::RoundReleased,
+                 agent_event::StopOrdered, agent_event::HeldDismissed, agent_event::SaveOrdered, agent_event::StepAgreed,
+                 agent_event::JobEnded>;
 
 }  // namespace ddprun

@@ -232,7 +232,8 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
     handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
     if (insists && dismissing_held_) kill_all();
   } else if (insists && phase_ == Phase::kSweeping) {
-    sweep();
+    this_round_.kill_rest = true;
+    order_sweep();
   } else if (insists) {
     kill_all();
   }
@@ -242,6 +243,8 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
 void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   emit(StopRequested{signal, effect, now_.realtime_ns});
   stop_signal_ = signal;
+  // The signal may have reached the workers first: what they have left may be saving, and has the whole time for it.
+  if (phase_ == Phase::kSweeping) order_sweep();
   if (member()) {
     const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
     const bool can_save = (settings_.workers_have_channel || all_can_save()) && settings_.shutdown_timeout.count() > 0;
@@ -320,16 +323,13 @@ void AgentState::handle(const agent_event::TimerFired& event) {
       return;
     case AgentTimer::kKill:
       if (phase_ == Phase::kStopping) kill_all();
-      if (phase_ == Phase::kSweeping && this_round_.patient_sweep) {
-        this_round_.patient_sweep = false;
-        sweep();
-      }
       return;
     case AgentTimer::kPause:
       if (phase_ == Phase::kPausing) start_round();
       return;
     case AgentTimer::kRegroup:
-      if (regroup_) give_up_regroup("the workers did not come together again in time");
+      if (regroup_ && !(stops_when_together_ != 0 && save_with_survivors()))
+        give_up_regroup("the workers did not come together again in time");
       return;
     case AgentTimer::kReplace:
       start_successors();
@@ -350,12 +350,13 @@ void AgentState::handle(const agent_event::AgentFailed& event) {
   if (own_failure_) return;
   own_failure_ = event;
   reason_ = "ddprun has failed";
-  const bool was_regrouping = regroup_.has_value();
-  leave_regroup();
   const std::set<int> running(event.running.begin(), event.running.end());
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
     worker(rank).live = worker(rank).live && running.contains(rank);
   }
+  const bool was_regrouping = regroup_.has_value();
+  const std::set<int> survivors = live_survivors();
+  leave_regroup();
   const bool none_is_left = live_ranks().empty();
   switch (phase_) {
     case Phase::kIdle:
@@ -365,6 +366,7 @@ void AgentState::handle(const agent_event::AgentFailed& event) {
     case Phase::kRunning:
       if (none_is_left) return sweep();
       if (!member() && !was_regrouping) return stop_by_signal(SIGTERM);
+      if (!member() && save_without_the_lost(survivors)) return;
       return stop_now(SIGTERM, settings_.shutdown_timeout);
     case Phase::kHolding:
       if (none_is_left) return sweep();
@@ -446,10 +448,15 @@ void AgentState::worker_gone(int rank) {
   if (phase_ == Phase::kRunning && has_failed(gone)) {
     this_round_.left_by_itself =
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
-    if (!replace(rank) && !hold_after(rank)) stop_for_failure(rank);
+    const bool state_is_valid = !gone.error || !gone.error->others_suspect;
+    if (stops_when_together_ != 0 && state_is_valid && save_with_survivors()) {
+      worker(rank).abandoned = true;  // a stop is under way: the others do not wait for a replacement of this one
+    } else if (!replace(rank) && !hold_after(rank)) {
+      stop_for_failure(rank);
+    }
   } else if (phase_ == Phase::kRunning && regroup_) {
     give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for that rank in vain
-  } else if (phase_ == Phase::kSaving && this_round_.agreement) {
+  } else if (phase_ == Phase::kSaving && this_round_.agreement && !gone.abandoned) {
     const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
     if (saved) {
       this_round_.agreement->left(rank);
@@ -467,12 +474,6 @@ void AgentState::worker_gone(int rank) {
   if (phase_ == Phase::kHolding) return;  // the lost worker is started again with the next round
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
-    // A wrapper that died of the signal may leave a child that is still ending: the child has the rest of the time.
-    const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) {
-                                return w.status && w.status->signal == stop_signal_ && !w.killed;
-                              });
-    this_round_.patient_sweep =
-        phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
     sweep();
   }
 }
@@ -495,18 +496,17 @@ void AgentState::stop_for_failure(int rank) {
 // itself.
 void AgentState::stop_by_signal(int signal) {
   if (all_can_save() && settings_.shutdown_timeout.count() > 0) {
-    begin_saving();
+    begin_saving(live_ranks());
   } else {
     stop_now(settings_.workers_have_channel ? SIGTERM : signal, settings_.shutdown_timeout);
   }
 }
 
-void AgentState::begin_saving() {
+void AgentState::begin_saving(const std::vector<int>& ranks) {
   check(phase_ == Phase::kRunning || phase_ == Phase::kHolding, "workers are to save that neither run nor wait");
   phase_ = Phase::kSaving;
   dismiss_standbys();
   this_round_.save_asked = true;
-  const auto ranks = live_ranks();
   std::set<int> awaited;
   for (int rank : ranks) {
     ask_to_stop(worker(rank));
@@ -515,7 +515,12 @@ void AgentState::begin_saving() {
   const bool none_is_awaited = awaited.empty();
   this_round_.agreement.emplace(std::move(awaited));
   if (member() && none_is_awaited) act(agent_action::ReportSteps{-1});
-  const milliseconds time = settings_.shutdown_timeout - kept_for_stopping(settings_.shutdown_timeout);
+  // A stop that has waited for a regroup has used up part of its time.
+  const auto since = this_round_.stop_waits_since.value_or(now_.steady);
+  const milliseconds kept = kept_for_stopping(settings_.shutdown_timeout);
+  const milliseconds left = settings_.shutdown_timeout - kept - std::chrono::duration_cast<milliseconds>(now_.steady - since);
+  const milliseconds time = std::max(left, std::min(kept, settings_.shutdown_timeout - kept));
+  note_end_of_stop(time + kept);
   act(agent_action::Tell{ranks, stop_message(Stop::Mode::kSave, time)});
   act(agent_action::SetTimer{AgentTimer::kSave, time});
 }
@@ -550,6 +555,7 @@ void AgentState::stop_now(int signal, milliseconds grace) {
     return;
   }
   this_round_.told_now = true;
+  note_end_of_stop(grace);
   std::vector<int> listen;  // a script that waits for the agreed step need not wait any more
   for (const int rank : ranks)
     if (settings_.workers_have_channel || worker(rank).saves_on_stop) listen.push_back(rank);
@@ -576,12 +582,36 @@ void AgentState::kill_all() {
 
 void AgentState::sweep() {
   check(live_ranks().empty(), "a round is swept while a worker runs");
-  if (phase_ == Phase::kSweeping) this_round_.patient_sweep = false;
   phase_ = Phase::kSweeping;
   leave_regroup();  // the last worker may have ended while it regrouped
   dismiss_standbys();
-  if (!this_round_.patient_sweep) act(agent_action::CancelTimer{AgentTimer::kKill});
-  act(agent_action::Sweep{this_round_.patient_sweep});
+  act(agent_action::CancelTimer{AgentTimer::kKill});
+  order_sweep();
+}
+
+void AgentState::order_sweep() {
+  using How = agent_action::Sweep::How;
+  const auto all = [this](const auto& is_so) { return std::all_of(workers_.begin(), workers_.end(), is_so); };
+  const bool any_killed = !all([](const WorkerRecord& w) { return !w.killed; });
+  const bool all_ok = all([](const WorkerRecord& w) { return w.status && w.status->ok(); });
+  agent_action::Sweep order{.timeout = settings_.shutdown_timeout};
+  if (any_killed || this_round_.kill_rest || settings_.shutdown_timeout.count() == 0) {
+    order.timeout = milliseconds{0};
+  } else if (stop_signal_ != 0 || own_failure_) {
+    order.how = How::kStop;
+    if (!this_round_.stop_ends) note_end_of_stop(settings_.shutdown_timeout);
+    order.timeout = std::max(milliseconds{0}, std::chrono::ceil<milliseconds>(*this_round_.stop_ends - now_.steady));
+  } else {
+    order.how = all_ok && !this_round_.told_now ? How::kDone : How::kEnd;
+    order.next_round = !all_ok && next_round_follows();
+  }
+  act(order);
+}
+
+// As far as it is known before the sweep. Then the next round does not wait for leftovers that hold nothing of it.
+bool AgentState::next_round_follows() const {
+  if (this_round_.left_by_itself || this_round_.saves_without_lost) return false;
+  return member() || this_round_.fell_back || verdict_on(judged().first).restart;
 }
 
 // ---- a round's end ----
@@ -594,7 +624,7 @@ void AgentState::end_with_stuck_workers() {
   check(stuck != workers_.end(), "no worker of the round is stuck");
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
-  std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
+  std::string why = "worker " + std::to_string(global(rank)) + ": " + *stuck->stuck;
   int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may be able to run the job
   if (event.first.status) exit_code = event.first.status->as_exit_code();  // another worker had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
@@ -659,13 +689,15 @@ void AgentState::end_failed_round() {
   }
   check(phase_ == Phase::kSweeping, "a round is judged that is not over");
   RoundFailed event = judged();
-  const rendezvous::Verdict verdict = verdict_on(event.first, /*others_stay=*/false);
+  const rendezvous::Verdict verdict = verdict_on(event.first);
   if (!verdict.restart) {
     event.why = verdict.why;
     const bool saved = this_round_.saves_without_lost && others_have_saved(event.first.local_rank);
     emit(std::move(event));
     if (saved) {
-      finish(kPreempted, verdict.end() + "; the others have saved what they held: run it again to go on");
+      const bool again = verdict.preempted_once_saved;
+      finish(again ? kPreempted : verdict.exit_code,
+             verdict.end() + "; the others have saved what they held" + (again ? ": run it again to go on" : ""));
     } else {
       finish(verdict.exit_code, verdict.end());
     }
@@ -681,9 +713,9 @@ void AgentState::end_failed_round() {
 }
 
 // The judge of a job on one machine. A job on many machines has the same judge at its coordinator.
-rendezvous::Verdict AgentState::verdict_on(const Failure& first, bool others_stay) const {
+rendezvous::Verdict AgentState::verdict_on(const Failure& first) const {
   check(!member(), "a member judges a failure of the job");
-  return judge(first, record_of(first, others_stay), budget_, settings_.restarts);
+  return judge(first, record_of(first), budget_, settings_.restarts);
 }
 
 // Counts the restart, and says that the job continues after the failed round.
@@ -691,7 +723,8 @@ void AgentState::restart(RoundFailed event, RoundFailed::Decision how, const ren
   budget_ = verdict.after;
   event.decision = how;
   event.why = verdict.why;
-  if (how == RoundFailed::Decision::kRegroup) event.why += ": the others keep their state";
+  // Which of the others still hold the state is known when they have answered: the event Regrouped says it.
+  if (how == RoundFailed::Decision::kRegroup) event.why += ": rank " + std::to_string(event.first.rank) + " is replaced";
   if (verdict.delay.count() > 0) event.why += " in " + std::to_string(verdict.delay.count()) + " ms";
   emit(std::move(event));
 }
@@ -735,9 +768,13 @@ bool AgentState::replace(int rank) {
   }
 
   RoundFailed event = judged();
-  const rendezvous::Verdict verdict = verdict_on(event.first, /*others_stay=*/true);
+  const rendezvous::Verdict verdict = verdict_on(event.first);
   // Not adopted: the end of the round judges it once more, with all that is known then.
-  if (!verdict.restart) return verdict.others_save && save_without_the_lost(alive);
+  if (!verdict.restart) {
+    if (!verdict.others_save || !save_without_the_lost(alive)) return false;
+    this_round_.saves_without_lost = true;
+    return true;
+  }
   const milliseconds pause = verdict.delay;
   const int generation = verdict.after.restart_count;
 
@@ -750,7 +787,7 @@ bool AgentState::replace(int rank) {
   this_round_.started = now_;
   this_round_.began_at.reset();
   this_round_.first_failure.reset();
-  this_round_.resumed_from = newest_state();
+  this_round_.resumed_from = std::max(this_round_.resumed_from, newest_checkpoint_);  // what was published is counted now
   successors_.insert(rank);
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // the replacement may have to load much data
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
@@ -762,13 +799,21 @@ bool AgentState::replace(int rank) {
   return true;
 }
 
-// The job ends since one worker cannot be replaced: the others form a group of their own and save their state. They agree on a
-// step as at any other stop.
+// The job ends before a lost worker is replaced: the others form a group of their own and save their state. They agree on a
+// step as at any other stop. A replacement that is still loading holds no state, so it is killed.
 bool AgentState::save_without_the_lost(const std::set<int>& alive) {
-  if (settings_.shutdown_timeout.count() == 0) return false;
+  if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
+  for (const int rank : successors_) worker(rank).abandoned = true;  // they were not started
   leave_regroup();
-  reason_ = "a worker cannot be replaced";
-  this_round_.saves_without_lost = true;
+  if (stop_signal_ == 0 && !own_failure_) reason_ = "a worker cannot be replaced";
+  std::vector<int> loading;
+  for (const int rank : live_ranks()) {
+    if (alive.contains(rank)) continue;
+    ask_to_stop(worker(rank));
+    worker(rank).killed = worker(rank).abandoned = true;
+    loading.push_back(rank);
+  }
+  if (!loading.empty()) act(agent_action::SendSignal{std::move(loading), SIGKILL});
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
@@ -780,8 +825,29 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
         .group_world_size = 1};
     act(agent_action::Tell{{rank}, order});
   }
-  begin_saving();
+  begin_saving({alive.begin(), alive.end()});
   return true;
+}
+
+// Ranks of the pending regroup that hold the state, or may hold it, and whose processes run.
+std::set<int> AgentState::live_survivors() const {
+  std::set<int> ranks;
+  if (!regroup_) return ranks;
+  for (const int rank : regroup_->survivors()) {
+    if (worker(rank).live && !worker(rank).stuck) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+// A stop has begun, and the replacement of a lost worker takes too long or has failed. False: no worker holds the state.
+bool AgentState::save_with_survivors() {
+  return !member() && save_without_the_lost(live_survivors());
+}
+
+// A spare interpreter that became a worker and does not answer: a fresh interpreter takes its place in the same round.
+void AgentState::handle(const agent_event::SpareUnresponsive& event) {
+  if (phase_ != Phase::kRunning || !worker(event.rank).live) return;
+  act(agent_action::StartWorker{event.rank, round_, budget_.restart_count, facts_of(budget_.history)});
 }
 
 void AgentState::expect_anew(int rank) {
@@ -807,15 +873,13 @@ void AgentState::hear(int rank, const channel::RegroupReady& message) {
   if (!regroup_) return;
   regroup_->ready(rank, message.generation, message.step);
   worker(rank).step = std::max(worker(rank).step, message.step);
-  if (message.generation == regroup_->generation()) this_round_.resumed_from = std::max(this_round_.resumed_from, message.step);
 }
 
 void AgentState::hear(int rank, const channel::GroupFormed& message) {
   worker(rank).step = std::max(worker(rank).step, message.step);
   if (!regroup_) {
     came_up_in_ = now_.steady - this_round_.started.steady;
-    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size)
-      this_round_.began_at = message.step;
+    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size) begins_at(message.step);
   }
   if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
   const std::set<int>& replaced = regroup_->replaced();
@@ -836,17 +900,25 @@ void AgentState::hear(int rank, const channel::GroupFormed& message) {
                  .step = regroup_->step(),
                  .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
                  .time_ns = now_.realtime_ns});
-  this_round_.resumed_from = std::max(this_round_.resumed_from, regroup_->step());
-  this_round_.began_at = regroup_->step();
+  begins_at(regroup_->step());
   const int signal = stops_when_together_;
   leave_regroup();
   if (signal != 0) stop_by_signal(signal);
 }
 
-// When the workers are together in the new group, they can save.
+// All ranks are in the group, at that step. The policy compares it with the steps at which earlier rounds began.
+void AgentState::begins_at(std::int64_t step) {
+  this_round_.began_at = step;
+  this_round_.resumed_from = std::max(newest_checkpoint_, step);
+}
+
+// When the workers are together in the new group, they can save. Where the replacement has not even started, the others need
+// not wait for it.
 void AgentState::stop_when_together(int signal) {
   if (!regroup_ || settings_.shutdown_timeout.count() == 0) return stop_by_signal(signal);
+  if (!successors_.empty() && save_with_survivors()) return;
   stops_when_together_ = signal;
+  this_round_.stop_waits_since = now_.steady;
   act(agent_action::SetTimer{AgentTimer::kRegroup, settings_.shutdown_timeout / 2});
 }
 
@@ -861,10 +933,11 @@ void AgentState::leave_regroup() {
 
 // Back to a normal failure: all workers are stopped, and the next round begins with the newest checkpoint.
 void AgentState::give_up_regroup(const std::string& why) {
+  const bool stops = std::exchange(stops_when_together_, 0) != 0;
   leave_regroup();
   this_round_.fell_back = true;
   reason_ = why;
-  emit(RegroupFailed{round_, why, now_.realtime_ns});
+  if (!stops) emit(RegroupFailed{round_, why, now_.realtime_ns});  // it announces that all start again
   if (!live_ranks().empty()) stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceAfterRegroup));
 }
 
@@ -954,7 +1027,8 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   std::string why = event.restart_count == budget_.restart_count
                         ? "the job goes on with the nodes that are here"
                         : "restart " + std::to_string(event.restart_count) + " of the job";
-  if (held) why += ": the others keep their state";
+  const bool any_holds = std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w.live && w.step >= 0; });
+  if (held && any_holds) why += ": the others keep their state";
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_ = event.first_number + event.round - 1;
   round_generation_ = event.round;
@@ -1022,7 +1096,7 @@ void AgentState::handle(const agent_event::JobEnded& event) {
 void AgentState::report_failure(const Failure& failure, bool others_stay) {
   check(member(), "a job on one machine has no coordinator to tell");
   this_round_.reported = failure;
-  act(agent_action::ReportFailure{failure, record_of(failure, others_stay), others_stay});
+  act(agent_action::ReportFailure{failure, record_of(failure), others_stay});
 }
 
 // The coordinator decides what happens next; the evidence waits for that.
@@ -1062,7 +1136,7 @@ void AgentState::end_round_of_member() {
   agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
   const auto& reported = this_round_.reported;
   if (reported && reported->cause == Cause::kDevice && is_hopeless(Cause::kDevice, settings_.restarts.rules))
-    over.leaves_with = record_of(*reported, /*others_stay=*/false).status.as_exit_code();
+    over.leaves_with = record_of(*reported).status.as_exit_code();
   act(over);
 }
 
@@ -1122,10 +1196,7 @@ void AgentState::continue_round() {
   std::set<int> kept;
   std::set<int> missing;
   for (int rank = 0; rank < settings_.world_size; ++rank) (worker(rank).live ? kept : missing).insert(rank);
-  for (const int rank : kept) {
-    worker(rank).says_done = false;
-    this_round_.resumed_from = std::max(this_round_.resumed_from, worker(rank).step);
-  }
+  for (const int rank : kept) worker(rank).says_done = false;
   regroup_.emplace(round_generation_, missing, kept, held_since_.steady);
   act(agent_action::ContinueRound{round_, budget_.restart_count});
   announce_round(true);
@@ -1148,7 +1219,8 @@ void AgentState::continue_round() {
 // No round will come for the waiting workers. A node without any says so at once, and the coordinator asks another one.
 void AgentState::save_what_is_held() {
   const auto waiting = live_ranks();
-  const bool saves = phase_ == Phase::kHolding && !waiting.empty() && save_without_the_lost({waiting.begin(), waiting.end()});
+  const bool saves = phase_ == Phase::kHolding && save_without_the_lost({waiting.begin(), waiting.end()});
+  if (saves) this_round_.saves_without_lost = true;
   if (!saves) act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
@@ -1220,7 +1292,7 @@ bool AgentState::has_saved(const WorkerRecord& worker) const {
 // Some workers may have come to the job's end instead.
 bool AgentState::all_have_saved() const {
   const auto ended_well = [](const WorkerRecord& w) {
-    return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
+    return w.abandoned || (w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0));
   };
   return std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return has_saved(w); }) &&
          std::all_of(workers_.begin(), workers_.end(), ended_well);
@@ -1249,17 +1321,10 @@ JudgedRound AgentState::round() const {
           .workers = workers_};
 }
 
-// With all that the workers hold.
-std::int64_t AgentState::newest_state() const {
-  std::int64_t newest = newest_checkpoint_;
-  for (const WorkerRecord& worker : workers_) newest = std::max(newest, worker.step);
-  return newest;
-}
-
-FailedRound AgentState::record_of(const Failure& first, bool others_stay) const {
+FailedRound AgentState::record_of(const Failure& first) const {
   FailedRound record = ddprun::record_of(round(), first);
   record.resumed_from = this_round_.resumed_from;
-  record.newest_checkpoint = others_stay ? newest_state() : newest_checkpoint_;
+  record.newest_checkpoint = newest_checkpoint_;
   record.lasted = this_round_.first_failure.value_or(now_.steady) - this_round_.started.steady;
   return record;
 }

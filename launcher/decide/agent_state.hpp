@@ -12,7 +12,7 @@
 // meanwhile.
 //
 // A round's phases:  running -> [stopping | saving] -> sweeping -> over, then the job ends, or the next round starts, maybe
-// after a pause;  or  running -> holding -> running. In "sweeping" every worker has ended and what they left behind is killed.
+// after a pause;  or  running -> holding -> running. In "sweeping" every worker has ended, and what they left behind ends.
 // Workers that are told to stop have the shutdown timeout for it, or less after a save or a failed regroup. Then the guardian
 // is told to kill them.
 //
@@ -92,6 +92,7 @@ class AgentState {
   void handle(const agent_event::StandbyReady& event);
   void handle(const agent_event::StandbyGone& event);
   void handle(const agent_event::ScriptSpeaks&);
+  void handle(const agent_event::SpareUnresponsive& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::AgentFailed& event);
   void handle(const agent_event::RoundSwept&);
@@ -118,6 +119,8 @@ class AgentState {
   void stop_for_failure(int rank);
   bool replace(int rank);
   bool save_without_the_lost(const std::set<int>& alive);
+  std::set<int> live_survivors() const;
+  bool save_with_survivors();
   void save_what_is_held();
   bool others_have_saved(int lost) const;
   std::string what_was_saved() const;
@@ -125,6 +128,7 @@ class AgentState {
   void start_successors();
   void leave_regroup();
   void give_up_regroup(const std::string& why);
+  void begins_at(std::int64_t step);
   void stop_when_together(int signal);
   bool others_may_stay(int lost) const;
   bool hold_after(int rank);
@@ -142,7 +146,7 @@ class AgentState {
   bool was_still_standby(int rank) const;
   void begin_round();
   void announce_round(bool regroup);
-  void begin_saving();
+  void begin_saving(const std::vector<int>& ranks);
   void announce_agreed_step();
   void tell_step(std::int64_t step);
   void report_failure(const Failure& failure, bool others_stay);
@@ -152,15 +156,17 @@ class AgentState {
   void stop_now(int signal, std::chrono::milliseconds grace);
   void kill_all();
   void sweep();
+  void order_sweep();
+  bool next_round_follows() const;
+  void note_end_of_stop(std::chrono::milliseconds time) { this_round_.stop_ends = now_.steady + time; }
   void end_with_stuck_workers();
   void end_stopped_job();
   void end_after_own_failure();
   // The round's workers, for round_judgement.hpp.
   JudgedRound round() const;
   RoundFailed judged() const { return judge_round(round(), now_.realtime_ns); }
-  std::int64_t newest_state() const;
-  FailedRound record_of(const Failure& first, bool others_stay) const;
-  rendezvous::Verdict verdict_on(const Failure& first, bool others_stay) const;
+  FailedRound record_of(const Failure& first) const;
+  rendezvous::Verdict verdict_on(const Failure& first) const;
   void restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict);
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
@@ -196,21 +202,23 @@ class AgentState {
   struct ThisRound {
     Instant started;
     std::optional<std::chrono::steady_clock::time_point> first_failure{};  // when it was heard
-    std::int64_t resumed_from = -1;
-    std::optional<std::int64_t> began_at{};  // the step at which all were together
-    std::optional<Failure> reported{};       // to the coordinator
+    std::int64_t resumed_from = -1;                                        // as in FailedRound
+    std::optional<std::int64_t> began_at{};                                // the step at which all were together
+    std::optional<Failure> reported{};                                     // to the coordinator
     bool cut_off = false;
     bool script_speaks = false;  // or has run for long enough: spares may be started
     bool fell_back = false;      // a regroup failed: the next round is the restart for that loss
     // Saving, since somebody asked for it.
+    std::optional<std::chrono::steady_clock::time_point> stop_waits_since{};  // for a regroup
     bool save_asked = false;
     bool saves_without_lost = false;
     std::optional<StopAgreement> agreement{};
     std::optional<std::int64_t> agreed_step{};
     // Stopping.
-    bool told_now = false;        // to stop, saved or not
-    bool left_by_itself = false;  // a worker exited kPreempted unasked
-    bool patient_sweep = false;
+    bool told_now = false;                                             // to stop, saved or not
+    bool left_by_itself = false;                                       // a worker exited kPreempted unasked
+    bool kill_rest = false;                                            // a person insists
+    std::optional<std::chrono::steady_clock::time_point> stop_ends{};  // then SIGKILL follows
   };
   ThisRound this_round_;
 

@@ -60,6 +60,12 @@ class PendingRegroup {
     return ranks;
   }
   std::int64_t step() const { return step_; }
+  // Ranks that stay and hold state, or have not answered yet.
+  std::set<int> survivors() const {
+    std::set<int> ranks = awaited_;
+    for (const int rank : keepers()) ranks.insert(rank);
+    return ranks;
+  }
 
  private:
   int generation_;

@@ -25,7 +25,8 @@ struct WorkerRecord {
   bool says_done = false;
   bool asked_to_stop = false;  // before it ended
   std::int64_t asked_ns = 0;
-  bool killed = false;  // by our own SIGKILL
+  bool killed = false;     // by our own SIGKILL
+  bool abandoned = false;  // the others save without this rank: it holds no state that they lack
   std::int64_t pid = 0;
   std::int64_t step = -1;
   std::optional<channel::WorkerError> error;  // a fatal error that it reported over the channel

@@ -256,6 +256,14 @@ std::string event_json_line(const RunEvent& event) {
                                 {"running", e.running},
                                 {"message", describe(e)}});
           },
+          [](const LeftoversFound& e) {
+            const bool awaited = e.what == LeftoversFound::What::kAwaited;
+            Json object{{"event", "leftovers"}, {"time_ns", e.time_ns}, {"what", awaited ? "awaited" : "ended"}};
+            if (awaited) object["rank"] = e.rank;
+            object["processes"] = e.processes;
+            object["message"] = describe(e);
+            return line_of(object);
+          },
           [](const HelperIgnored& e) {
             return line_of(
                 Json{{"event", "helper_ignored"}, {"rank", e.rank}, {"time_ns", e.time_ns}, {"message", describe(e)}});

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/nearest.hpp"
+#include "common/base/printable.hpp"
 #include "launcher/events/printed.hpp"
 
 namespace ddprun {
@@ -84,7 +85,7 @@ std::string progress_line(const ProgressShown& shown) {
   if (progress.steps_total > 0) text += "/" + format_count(progress.steps_total);
   if (progress.loss) text += printed("  loss %.4f", *progress.loss);
   if (shown.loss_step) text += " at step " + format_count(*shown.loss_step);
-  for (const Figure& figure : progress.figures) text += "  " + figure.name + printed(" %.4g", figure.value);
+  for (const Figure& figure : progress.figures) text += "  " + printable(figure.name) + printed(" %.4g", figure.value);
   if (progress.samples_per_s) text += "  " + format_count(nearest(*progress.samples_per_s)) + " samples/s";
   if (shown.seconds_left) text += "  " + format_duration(*shown.seconds_left) + " left";
   return text;

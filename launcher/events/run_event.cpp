@@ -51,6 +51,22 @@ std::string describe(const WorkersLeft& event) {
          (one ? "it" : "them");
 }
 
+std::string describe(const LeftoversFound& event) {
+  constexpr std::size_t kMost = 8;
+  std::string names;
+  for (std::size_t i = 0; i < event.processes.size() && i < kMost; ++i) names += (i == 0 ? "" : "; ") + event.processes[i];
+  if (event.processes.size() > kMost) names += "; and " + std::to_string(event.processes.size() - kMost) + " more";
+  if (event.what == LeftoversFound::What::kAwaited) {
+    return "rank " + std::to_string(event.rank) +
+           " ended with exit code 0, and a process that it started works for the job: the job continues until process " +
+           names + " ends";
+  }
+  const bool one = event.processes.size() == 1;
+  return (one ? std::string("a process that a worker left behind was ended: ")
+              : std::to_string(event.processes.size()) + " processes that workers left behind were ended: ") +
+         names;
+}
+
 const char* name_of(StragglerKind kind) {
   switch (kind) {
     case StragglerKind::kProcessor:

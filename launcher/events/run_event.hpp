@@ -191,6 +191,15 @@ struct Straggler {
   std::int64_t time_ns = 0;
 };
 std::string describe(const Straggler& event);
+// Processes that workers left behind. kAwaited: the worker's own process exited with 0, and one that it left works for the job,
+// which continues. kEnded: they were sent SIGTERM or SIGKILL; several that were ended together are one event.
+struct LeftoversFound {
+  enum class What { kAwaited, kEnded } what = What::kEnded;
+  int rank = -1;                         // kAwaited
+  std::vector<std::string> processes{};  // "4711 python train.py"
+  std::int64_t time_ns = 0;
+};
+std::string describe(const LeftoversFound& event);
 // Workers are started again after others have read from the standard input that they share. Emitted at each such restart.
 struct InputWasRead {
   std::string what;  // what the new workers will miss
@@ -218,7 +227,7 @@ struct RunEnded {
 using RunEvent =
     std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded, WorkerContinued,
                  Straggler, RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
-                 WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
+                 WorkersLeft, LeftoversFound, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

@@ -1,5 +1,9 @@
-// Implementation of guardian.hpp: one epoll loop over the agent's socket (agent_socket.hpp), SIGCHLD, two timers and the
+// Implementation of guardian.hpp: one epoll loop over the agent's socket (agent_socket.hpp), signals, three timers and the
 // pidfds of the workers (worker_table.hpp).
+//
+// Note [Why this file is long]
+// It is the guardian's one loop, and each of its events changes the same table of workers. Parts that have a state of their own
+// are in files of their own: the socket, the table, the store, the leftovers, the cgroups, the memory counters.
 //
 // Note: the order of deaths. SIGCHLD merges and waitid() answers in the order of creation, but epoll hands out pidfds in the
 // order in which they became readable. So workers are reaped by pidfd, and the first to die gets the earlier time; SIGCHLD is
@@ -16,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -23,7 +28,10 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "common/base/check.hpp"
 #include "common/base/error.hpp"
@@ -31,14 +39,14 @@
 #include "launcher/guardian/agent_socket.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/guardian/guardian_report.hpp"
-#include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/guardian/stops.hpp"
 #include "launcher/guardian/store_starter.hpp"
-#include "launcher/guardian/sweep_state.hpp"
 #include "launcher/guardian/worker_cgroups.hpp"
 #include "launcher/guardian/worker_table.hpp"
+#include "launcher/leftovers/keeper.hpp"
+#include "launcher/leftovers/process_tree.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
 
 namespace ddprun::guardian {
@@ -51,6 +59,14 @@ std::int64_t monotonic_us() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
+// Signals by which programs stop a job. A worker that sends one to its parent means the agent.
+constexpr std::array<int, 4> kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+// Signals at which programs save and end.
+bool ends_programs(int signal) {
+  return std::ranges::find(kPassedOn, signal) != kPassedOn.end() || signal == SIGUSR1 || signal == SIGUSR2;
 }
 
 // A failed check is a bug of ours and no reason to leave workers without a guardian: it is reported, and the guardian
@@ -83,7 +99,7 @@ class Guardian {
   void receive_requests();
   void handle(const ReceivedRequest& received);
   void spawn(const ReceivedRequest& received);
-  void employ(int number);
+  void employ(const Request& request);
   void signal(const Request& request);
   void keep_report(const ReceivedRequest& received);
   void place_later();
@@ -91,10 +107,15 @@ class Guardian {
   MemoryEvidence memory_of(int number, const Worker& worker, const ExitStatus& status, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
   void end_of_grant();
-  void carry_out(const SweepState::Orders& orders);
+  Keeper::Hooks keeper_hooks();
+  std::vector<pid_t> left() const;
+  void look_at_leftovers();
+  void settle(int number);
   void begin_next_round();
   void reap_worker(int worker);
+  void worker_ended(int number, Notice notice);
   void reap_orphans();
+  void pass_on(const signalfd_siginfo& info);
   void read_spawn_errors();
   void flush();
   std::vector<pid_t> children_of_round() const;
@@ -113,7 +134,7 @@ class Guardian {
   int error_pipe_[2] = {-1, -1};
   WorkerTable workers_;
   std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
-  SweepState sweep_;
+  Keeper keeper_{keeper_hooks()};
   StoreStarter store_{agent_};
   bool writing_ = false;  // a notice waits for room in the socket
   bool farewell_ = false;
@@ -128,6 +149,7 @@ Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.s
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
+  for (const int number : kPassedOn) sigaddset(&child, number);
   signals_ = move_up(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   epoll_ = move_up(::epoll_create1(EPOLL_CLOEXEC));
   if (signals_ < 0 || epoll_ < 0 || ::pipe2(error_pipe_, O_CLOEXEC | O_NONBLOCK) != 0) {
@@ -138,6 +160,7 @@ Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.s
   watch(agent_.descriptor(), EPOLLIN);
   watch(signals_, EPOLLIN);
   if (placing_ >= 0) watch(placing_, EPOLLIN);
+  if (keeper_.timer() >= 0) watch(keeper_.timer(), EPOLLIN);
   memory_.begin();
 }
 
@@ -155,7 +178,12 @@ void Guardian::stop_watching(int fd) const {
 
 void Guardian::run() {
   std::array<epoll_event, 64> events{};
-  while (!agent_.agent_is_gone()) {
+  for (bool lingers = false;;) {
+    if (agent_.agent_is_gone()) {
+      // The job is over. What the rounds before its last one have left still has its time.
+      if (!farewell_ || !keeper_.state().has_only_kept()) return;
+      if (!std::exchange(lingers, true)) stop_watching(agent_.descriptor());
+    }
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return;  // it cannot watch: it ends everything, and the agent notices
@@ -171,7 +199,7 @@ void Guardian::run() {
       if (orphans) reap_orphans();
     });
     flush();
-    if (sweep_.take_end_of_round()) begin_next_round();
+    if (keeper_.state().take_end_of_round()) begin_next_round();
   }
 }
 
@@ -185,6 +213,8 @@ void Guardian::on_ready(const epoll_event& event) {
     end_of_grant();
   } else if (fd == placing_) {
     place_workers();
+  } else if (fd == keeper_.timer()) {
+    look_at_leftovers();
   } else if (const auto number = workers_.number_of_pidfd(fd)) {
     reap_worker(*number);
   }
@@ -200,7 +230,7 @@ void Guardian::handle(const ReceivedRequest& received) {
     case Request::Kind::kSpawn:
       return spawn(received);
     case Request::Kind::kEmploy:
-      return employ(request.worker);
+      return employ(request);
     case Request::Kind::kSignal:
       return signal(request);
     case Request::Kind::kFarewell:
@@ -212,7 +242,10 @@ void Guardian::handle(const ReceivedRequest& received) {
       last_word_ = request.last_word;
       return;
     case Request::Kind::kSweep:
-      return carry_out(sweep_.ordered(request.patient != 0, has_children()));
+      return keeper_.order(
+          {.how = request.how, .timeout = SweepState::Time(request.timeout_ms), .next_round = request.next_round != 0});
+    case Request::Kind::kSpeaker:
+      return workers_.note_speaker(request.worker, request.pid);
     case Request::Kind::kReport:
       return keep_report(received);
     case Request::Kind::kStore:
@@ -223,7 +256,7 @@ void Guardian::handle(const ReceivedRequest& received) {
 }
 
 void Guardian::spawn(const ReceivedRequest& received) {
-  if (sweep_.take_end_of_round()) begin_next_round();
+  if (keeper_.state().take_end_of_round()) begin_next_round();
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
   try {
@@ -233,11 +266,12 @@ void Guardian::spawn(const ReceivedRequest& received) {
     const auto& fds = received.descriptors;
     const std::int64_t started_us = monotonic_us();
     const int standard_input = received.request.shares_input != 0 ? STDIN_FILENO : -1;
-    notice.pid = spawn_worker(number, unpack(received.what_to_run()), {standard_input, fds[0], fds[1], received.channel()},
-                              error_pipe_[1], open_files_);
+    const UnpackedRequest what = unpack(received.what_to_run());
+    notice.pid = spawn_worker(number, what, {standard_input, fds[0], fds[1], received.channel()}, error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
     agent_.tell(notice);
-    const Worker& worker = workers_.add(number, notice.pid, started_us, received.request.spare != 0);
+    const Worker& worker = workers_.add(number, notice.pid, started_us, received.request.spare != 0,
+                                        mark_of(number, what.arguments, what.environment));
     if (worker.pidfd >= 0) watch(worker.pidfd, EPOLLIN);
     if (!worker.spare) place_later();
   } catch (const std::system_error& error) {
@@ -249,9 +283,9 @@ void Guardian::spawn(const ReceivedRequest& received) {
 }
 
 // A spare was there before this round began.
-void Guardian::employ(int number) {
-  if (sweep_.take_end_of_round()) begin_next_round();
-  if (workers_.employ(number)) place_later();
+void Guardian::employ(const Request& request) {
+  if (keeper_.state().take_end_of_round()) begin_next_round();
+  if (workers_.employ(request.worker, std::to_string(request.rank), request.store_port)) place_later();
 }
 
 void Guardian::place_later() {
@@ -265,7 +299,7 @@ void Guardian::place_workers() {
   if (::read(placing_, &ignored, sizeof ignored) <= 0) return;
   placing_is_set_ = false;
   for (const auto& [number, worker] : workers_.all()) {
-    if (!worker.spare && cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
+    if (!worker.spare && !worker.ending && cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
   }
 }
 
@@ -274,7 +308,16 @@ void Guardian::signal(const Request& request) {
   Worker* const worker = workers_.find(request.worker);
   if (worker == nullptr) return;
   const pid_t pid = worker->pid;
+  const bool stops = request.stops != 0;
   if (request.signal == SIGKILL) worker->killed = true;
+  if (stops) worker->stopping = true;
+  // A stop without a signal is an order on the worker's channel.
+  if (stops || ends_programs(request.signal)) workers_.note_reached(request.worker, request.signal);
+  if (worker->ending) {
+    keeper_.signal(request.worker, pid, request.signal, stops);
+    return settle(request.worker);
+  }
+  if (request.signal == 0) return;
   const auto send = [pid](int number) {
     if (::kill(-pid, number) != 0 && errno == ESRCH) ::kill(pid, number);
   };
@@ -293,7 +336,7 @@ void Guardian::keep_report(const ReceivedRequest& received) {
 
 // A deadline in the past fires at once.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
-  sweep_.grant_renewed();
+  keeper_.state().grant_renewed();
   if (deadline_ < 0) {
     if (deadline_ns == 0) return;
     deadline_ = move_up(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -312,34 +355,65 @@ void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
   for (auto& [number, worker] : workers_.all()) worker.overdue = !worker.spare;
-  carry_out(sweep_.grant_ended());
+  keeper_.grant_ended();
 }
 
 // Killing children until none is left reaches all descendants: the next SIGCHLD continues the work.
-void Guardian::carry_out(const SweepState::Orders& orders) {
-  for (const SweepState::Do order : orders) {
-    switch (order) {
-      case SweepState::Do::kKillCgroups:
-        cgroups_.kill();
-        break;
-      case SweepState::Do::kEndStrangers:
-        for (const pid_t pid : children_of_round()) {
-          if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
-        }
-        break;
-      case SweepState::Do::kKillChildren:
-        for (const pid_t pid : children_of_round()) ::kill(pid, SIGKILL);
-        break;
-      case SweepState::Do::kTellSwept:
-        agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
-        break;
-    }
+Keeper::Hooks Guardian::keeper_hooks() {
+  Keeper::Hooks hooks;
+  hooks.left = [this] { return left(); };
+  hooks.workers = [this] { return workers_.marks(); };
+  hooks.kill_cgroups = [this] { cgroups_.kill(); };
+  hooks.kill_children = [this] {
+    for (const pid_t pid : children_of_round()) ::kill(pid, SIGKILL);
+  };
+  hooks.swept = [this] { agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()}); };
+  hooks.ended = [this](const std::string& name) {
+    Notice notice{.kind = Notice::Kind::kWasEnded, .worker = -1, .time_ns = realtime_ns()};
+    name.copy(notice.text.data(), notice.text.size() - 1);
+    agent_.tell(notice);
+  };
+  return hooks;
+}
+
+// Children that are neither workers nor spares nor the store.
+std::vector<pid_t> Guardian::left() const {
+  std::vector<pid_t> children = store_.without(children_of_this_process());
+  std::erase_if(children, [this](pid_t pid) { return workers_.number_of_process(pid).has_value(); });
+  return children;
+}
+
+// A child has ended, or the time has come to look again.
+void Guardian::look_at_leftovers() {
+  keeper_.look();
+  std::vector<int> kept;
+  for (const auto& [number, worker] : workers_.all()) {
+    if (worker.ending) kept.push_back(number);
   }
+  for (const int number : kept) settle(number);
+}
+
+// Of a worker whose process has ended: what it has left has ended, too, or is awaited further.
+void Guardian::settle(int number) {
+  Worker* const worker = workers_.find(number);
+  if (worker == nullptr || !worker->ending) return;
+  if (!keeper_.keeps(number)) {
+    Notice notice = *worker->ending;
+    notice.time_ns = realtime_ns();
+    notice.overdue = worker->overdue ? 1 : notice.overdue;
+    return worker_ended(number, notice);
+  }
+  if (worker->killed) return keeper_.kill_left_by(number);
+  const auto pid = worker->stopping ? std::nullopt : keeper_.works_for(number);
+  if (!pid || std::exchange(worker->awaited_is_told, true)) return;
+  Notice notice{.kind = Notice::Kind::kIsAwaited, .worker = number, .pid = *pid, .time_ns = realtime_ns()};
+  leftover_name(*pid).copy(notice.text.data(), notice.text.size() - 1);
+  agent_.tell(notice);
 }
 
 // Runs while the agent does its own work; the agent's next request is read afterwards.
 void Guardian::begin_next_round() {
-  workers_.forget_groups();
+  workers_.forget_ended();
   cgroups_.end_round();
   memory_.begin();
 }
@@ -372,16 +446,28 @@ void Guardian::reap_worker(int number) {
   notice.overdue = worker->overdue && notice.signal == SIGKILL ? 1 : 0;
   const ExitStatus status{.code = notice.code, .signal = notice.signal};
   if (!status.ok() && !worker->killed && notice.overdue == 0) notice.memory = memory_of(number, *worker, status, usage);
-  cgroups_.forget(number);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;
     notice.stage = static_cast<std::int32_t>(error->second.stage);
     spawn_errors_.erase(error);
   }
   if (worker->pidfd >= 0) stop_watching(worker->pidfd);
-  const bool spare = worker->spare;
+  for (const int died_of : {status.signal, status.code - 128}) {
+    if (ends_programs(died_of)) workers_.note_reached(number, died_of);
+  }
+  using Ended = SweepState::Ended;
+  const Ended how = worker->stopping ? Ended::kStopped : status.ok() ? Ended::kDone : Ended::kFailed;
+  if (worker->spare || worker->killed || !keeper_.worker_left(number, how)) return worker_ended(number, notice);
+  workers_.keep_ended(number, notice);
+  settle(number);
+}
+
+void Guardian::worker_ended(int number, Notice notice) {
+  keeper_.forget_worker(number);
+  cgroups_.forget(number);
+  const bool spare = workers_.find(number)->spare;
   workers_.remove(number);
-  if (!spare && workers_.none_at_work() && sweep_.last_worker_ended(has_children())) notice.nothing_is_left = 1;
+  if (!spare && workers_.none_at_work() && keeper_.state().last_worker_ended(has_children())) notice.nothing_is_left = 1;
   agent_.tell(notice);
 }
 
@@ -397,7 +483,8 @@ MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const ExitS
 }
 
 void Guardian::reap_orphans() {
-  for (signalfd_siginfo ignored{}; ::read(signals_, &ignored, sizeof ignored) > 0;) {
+  for (signalfd_siginfo info{}; ::read(signals_, &info, sizeof info) > 0;) {
+    if (info.ssi_signo != SIGCHLD) pass_on(info);
   }
   tell_of_stops(workers_, agent_, monotonic_us());
   for (;;) {
@@ -410,7 +497,18 @@ void Guardian::reap_orphans() {
       store_.reaped(info);
     }
   }
-  carry_out(sweep_.child_ended(has_children()));
+  if (keeper_.state().looks() || workers_.any_kept()) look_at_leftovers();
+}
+
+// Under torchrun a worker's parent is the launcher, and "kill $PPID" in a worker stops the job. A sender that is gone already
+// may be a worker's `kill` command or a stranger's: its SIGINT may have reached the agent, too, where a second one would kill
+// the workers, so it counts as SIGTERM. The guardian is in a session of its own, so the terminal's keys do not reach it.
+void Guardian::pass_on(const signalfd_siginfo& info) {
+  const auto sender = static_cast<pid_t>(info.ssi_pid);
+  const bool gone = sender > 0 && ::kill(sender, 0) != 0 && errno == ESRCH;
+  if (!gone && !is_below_this_process(sender)) return;
+  const int number = gone ? SIGTERM : static_cast<int>(info.ssi_signo);
+  agent_.tell({.kind = Notice::Kind::kSignalled, .worker = -1, .signal = number, .time_ns = realtime_ns()});
 }
 
 void Guardian::read_spawn_errors() {
@@ -421,6 +519,7 @@ void Guardian::read_spawn_errors() {
 
 // Watches the socket for room while a notice waits to be sent.
 void Guardian::flush() {
+  if (agent_.agent_is_gone()) return;
   agent_.flush();
   if (writing_ == agent_.has_more_to_send()) return;
   writing_ = agent_.has_more_to_send();
@@ -435,7 +534,7 @@ void guardian_main(const GuardianSettings& settings) {
   // A signal wakes the guardian, in case it is stopped when the agent dies. An agent that died before this call shows as a
   // closed socket.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-  ::prctl(PR_SET_NAME, "ddprun-guardian");
+  ::prctl(PR_SET_NAME, "job-guardian");  // not ddprun's name: "pkill -9 ddprun" must leave it, to end the rest
   std::optional<Guardian> guardian;
   try {
     guardian.emplace(settings);

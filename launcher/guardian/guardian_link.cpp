@@ -12,14 +12,16 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
 #include "common/base/error.hpp"
 #include "common/system/descriptor.hpp"
+#include "common/system/start_program.hpp"
 #include "common/system/write_all.hpp"
 #include "launcher/guardian/guardian.hpp"
-#include "launcher/guardian/guardian_sweep.hpp"
+#include "launcher/leftovers/process_tree.hpp"
 
 namespace ddprun {
 namespace {
@@ -51,6 +53,7 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report,
     if (forget) forget();
     guardian::guardian_main({.socket = ends[1], .lock_fd = lock_fd, .report = report, .open_files = open_files});
   }
+  note_own_child(process.pid);
   ::close(ends[1]);
   process.socket = ends[0];
   return process;
@@ -104,17 +107,34 @@ void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDes
   ++unanswered_spawns_;
 }
 
-void GuardianLink::employ(int spare) {
-  send({.kind = guardian::Request::Kind::kEmploy, .worker = spare}, nullptr, 0);
+void GuardianLink::employ(int spare, const std::vector<std::string>& environment) {
+  guardian::Request request{.kind = guardian::Request::Kind::kEmploy, .worker = spare};
+  for (const std::string& variable : environment) {
+    if (variable.starts_with("RANK=")) request.rank = std::atoi(variable.c_str() + std::strlen("RANK="));
+    if (variable.starts_with("MASTER_PORT=")) request.store_port = std::atoi(variable.c_str() + std::strlen("MASTER_PORT="));
+  }
+  send(request, nullptr, 0);
   nothing_is_left_ = false;
 }
 
-void GuardianLink::signal(int worker, int signal) {
-  send({.kind = guardian::Request::Kind::kSignal, .worker = worker, .signal = signal}, nullptr, 0);
+void GuardianLink::signal(int worker, int signal, Purpose purpose) {
+  send({.kind = guardian::Request::Kind::kSignal,
+        .worker = worker,
+        .signal = signal,
+        .stops = purpose == Purpose::kStops ? 1 : 0},
+       nullptr, 0);
 }
 
-void GuardianLink::sweep(bool patient) {
-  send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
+void GuardianLink::note_speaker(int worker, pid_t pid) {
+  send({.kind = guardian::Request::Kind::kSpeaker, .worker = worker, .pid = pid}, nullptr, 0);
+}
+
+void GuardianLink::sweep(const guardian::SweepState::Order& order) {
+  send({.kind = guardian::Request::Kind::kSweep,
+        .how = order.how,
+        .next_round = order.next_round ? 1 : 0,
+        .timeout_ms = order.timeout.count()},
+       nullptr, 0);
 }
 
 void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this_machine) {

@@ -43,10 +43,14 @@ class GuardianLink {
 
   // Throws std::system_error. The caller keeps the descriptors.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
-  // A spare becomes a worker of the round that begins, under the same number.
-  void employ(int spare);
-  void signal(int worker, int signal);
-  void sweep(bool patient);
+  // A spare becomes a worker of the round that begins, under the same number, with this environment.
+  void employ(int spare, const std::vector<std::string>& environment);
+  // `stops`: the worker is being stopped. Signal 0 sends none.
+  enum class Purpose { kAny, kStops };
+  void signal(int worker, int signal, Purpose purpose = Purpose::kAny);
+  // This process has spoken on the worker's channel.
+  void note_speaker(int worker, pid_t pid);
+  void sweep(const guardian::SweepState::Order& order);
   // The scripts of this round find their store at these sockets, which listen already. The caller keeps the descriptors, and
   // closes them.
   void serve_store(const std::vector<int>& listeners, bool only_this_machine);

@@ -10,6 +10,7 @@
 
 #include "launcher/events/memory_evidence.hpp"
 #include "launcher/guardian/last_word.hpp"
+#include "launcher/leftovers/sweep_state.hpp"
 
 namespace ddprun::guardian {
 
@@ -17,11 +18,12 @@ struct Request {
   enum class Kind : std::int32_t {
     kSpawn,     // answered by kStarted or kNotStarted
     kEmploy,    // the spare with that number is a worker of this round from here on; no answer
-    kSignal,    // `signal` to the worker's process group; no answer
+    kSignal,    // `signal` to the worker's process group, or to what it has left; 0: only `stops` counts; no answer
+    kSpeaker,   // the process `pid` has spoken on that worker's channel; no answer
     kFarewell,  // the agent ends by itself: the report is complete; no answer
     kDeadline,  // kill everything at deadline_ns, unless another one arrives before; no answer
     kEntrust,   // `last_word` replaces the earlier one; there is no answer
-    kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
+    kSweep,     // end what the round has left behind, by `how`; answered by kSwept when none is left that must be awaited
     kReport,    // the present report in a memfd: if the agent dies before it could, the guardian writes it; no answer
     kStore,     // one more socket at which this round's scripts find their store; answered by kStoreSays, if at all
     kEndStore,  // kill the store and close its sockets; no answer
@@ -29,7 +31,13 @@ struct Request {
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;
   std::int32_t signal = 0;
-  std::int32_t patient = 0;
+  std::int32_t stops = 0;              // kSignal: the worker is being stopped, so what it has left counts as the worker
+  SweepState::How how{};               // kSweep
+  std::int32_t next_round = 0;         // kSweep: another round follows
+  std::int64_t timeout_ms = 0;         // kSweep: SweepState::Order::timeout
+  std::int32_t pid = 0;                // kSpeaker
+  std::int32_t rank = -1;              // kEmploy: its variable RANK
+  std::int32_t store_port = 0;         // kEmploy: its variable MASTER_PORT
   std::int32_t descriptors = 0;        // that travel with it; the receiver may have no free ones for them
   std::int32_t shares_input = 0;       // kSpawn: SpawnRequest::shares_input
   std::int32_t spare = 0;              // kSpawn: SpawnRequest::spare
@@ -40,7 +48,17 @@ struct Request {
 };
 
 struct Notice {
-  enum class Kind : std::int32_t { kStarted, kNotStarted, kContinued, kExited, kSwept, kStoreSays };
+  enum class Kind : std::int32_t {
+    kStarted,
+    kNotStarted,
+    kContinued,
+    kExited,
+    kSwept,
+    kStoreSays,
+    kIsAwaited,  // the worker's own process has exited with 0; process `pid`, which it left, works for the job: `text`
+    kWasEnded,   // a process that some worker has left was sent a signal to end: `text`
+    kSignalled,  // a process below the guardian has sent `signal` to it
+  };
   Kind kind = Kind::kSwept;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
@@ -54,7 +72,7 @@ struct Notice {
   std::int32_t overdue = 0;      // kExited: killed by the guardian, at the deadline that kDeadline had set
   std::int64_t time_ns = 0;      // CLOCK_REALTIME
   std::int64_t stopped_us = 0;   // kContinued: for how long the worker was stopped
-  std::array<char, 240> text{};  // kStoreSays: a line for people, with a zero at its end
+  std::array<char, 240> text{};  // kStoreSays: a line for people; a leftover's name; with a zero at its end
   MemoryEvidence memory{};       // of a worker that failed and was not killed by the agent
 };
 

@@ -1,21 +1,25 @@
 // Implementation of guardian_report.hpp: the document is completed and replaced as a whole.
 #include "launcher/guardian/guardian_report.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
+#include <cstddef>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "common/system/atomic_file.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun::guardian {
 namespace {
 
+constexpr std::size_t kMostOfAReport = 64 << 20;  // a larger one is left as it is
+
+// Nothing that is larger than a report: then it does not parse.
 std::string text_of(int fd) {
   std::string text;
   std::array<char, 64 << 10> chunk;
@@ -23,15 +27,14 @@ std::string text_of(int fd) {
     const ssize_t count = ::pread(fd, chunk.data(), chunk.size(), static_cast<off_t>(text.size()));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return text;
+    if (text.size() > kMostOfAReport) return {};
     text.append(chunk.data(), static_cast<std::size_t>(count));
   }
 }
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  const Descriptor in(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return in.get() < 0 ? std::string() : text_of(in.get());
 }
 
 }  // namespace

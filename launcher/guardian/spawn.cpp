@@ -29,8 +29,6 @@
 namespace ddprun {
 namespace {
 
-constexpr int kWorkerOomScore = 500;  // of 1000: the OOM killer takes a worker before the agent
-
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
@@ -90,13 +88,14 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Only raises: lowering needs a capability, and someone may have set a higher one on purpose.
 void raise_oom_score() {
   const int fd = ::open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
   char text[16] = {};
-  if (::read(fd, text, sizeof text - 1) > 0 && std::strtol(text, nullptr, 10) < kWorkerOomScore) {
-    const int n = std::snprintf(text, sizeof text, "%d", kWorkerOomScore);
+  const bool known = ::read(fd, text, sizeof text - 1) > 0;
+  const long inherited = std::strtol(text, nullptr, 10);
+  if (known && worker_oom_score(inherited) != inherited) {
+    const int n = std::snprintf(text, sizeof text, "%ld", worker_oom_score(inherited));
     [[maybe_unused]] const ssize_t written = ::pwrite(fd, text, static_cast<std::size_t>(n), 0);
   }
   ::close(fd);

@@ -46,6 +46,13 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
+// oom_score_adj of a worker whose parent has `inherited`: the OOM killer should take it before the agent. A higher value stays,
+// as lowering needs a capability. A value below 0 protects the job from the OOM killer (a Guaranteed pod has -997), and stays.
+constexpr long worker_oom_score(long inherited) {
+  constexpr long kWorker = 500;  // of 1000
+  return inherited < 0 || inherited > kWorker ? inherited : kWorker;
+}
+
 // The request in the form that exec takes.
 struct UnpackedRequest {
   std::vector<char> bytes;         // the pointers point into it

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
+#include "launcher/leftovers/process_tree.hpp"
 
 namespace ddprun {
 namespace {

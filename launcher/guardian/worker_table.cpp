@@ -5,30 +5,82 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <utility>
 
 #include "common/base/check.hpp"
 
 namespace ddprun::guardian {
 
-const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us, bool spare) {
+const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark) {
   check(!workers_.contains(number), "two workers go by one number");
-  groups_.insert(pid);
+  mark.number = number;
+  mark.pid = pid;
+  marks_.push_back(std::move(mark));
   Worker worker{.pid = pid, .started_us = started_us, .spare = spare};
   worker.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (worker.pidfd >= 0) number_of_pidfd_[worker.pidfd] = number;
   return workers_[number] = worker;
 }
 
-bool WorkerTable::employ(int number) {
+bool WorkerTable::employ(int number, const std::string& rank, int store_port) {
   Worker* const worker = find(number);
   if (worker == nullptr || !worker->spare) return false;
   worker->spare = false;
-  groups_.insert(worker->pid);
+  if (WorkerMark* const mark = newest_mark(number)) {
+    mark->rank = rank;
+    mark->store_port = store_port;
+  }
   return true;
+}
+
+void WorkerTable::keep_ended(int number, const Notice& ending) {
+  Worker* const worker = find(number);
+  check(worker != nullptr, "a worker is kept that is not known");
+  close_pidfd(*worker);
+  worker->ending = ending;
+}
+
+std::vector<WorkerMark> WorkerTable::marks() const {
+  std::vector<WorkerMark> marks;
+  for (const WorkerMark& mark : marks_) {
+    const auto found = workers_.find(mark.number);
+    const bool waits = found != workers_.end() && found->second.pid == mark.pid && found->second.spare;
+    if (!waits) marks.push_back(mark);
+  }
+  return marks;
+}
+
+void WorkerTable::note_reached(int number, int signal) {
+  WorkerMark* const mark = newest_mark(number);
+  if (mark == nullptr) return;
+  const bool may_be_ignored = signal == SIGINT || signal == SIGQUIT;
+  (may_be_ignored ? mark->interrupted : mark->reached) = true;
+}
+
+void WorkerTable::note_speaker(int number, pid_t pid) {
+  if (WorkerMark* const mark = newest_mark(number)) mark->speaker = pid;
+}
+
+void WorkerTable::forget_ended() {
+  std::erase_if(marks_, [this](const WorkerMark& mark) {
+    const auto found = workers_.find(mark.number);
+    return found == workers_.end() || found->second.pid != mark.pid;
+  });
+}
+
+WorkerMark* WorkerTable::newest_mark(int number) {
+  const auto found =
+      std::find_if(marks_.rbegin(), marks_.rend(), [number](const WorkerMark& mark) { return mark.number == number; });
+  return found == marks_.rend() ? nullptr : &*found;
 }
 
 bool WorkerTable::none_at_work() const {
   return std::all_of(workers_.begin(), workers_.end(), [](const auto& one) { return one.second.spare; });
+}
+
+bool WorkerTable::any_kept() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& one) { return one.second.ending.has_value(); });
 }
 
 bool WorkerTable::has_spares() const {
@@ -54,18 +106,23 @@ std::optional<int> WorkerTable::number_of_pidfd(int pidfd) const {
 }
 
 std::optional<int> WorkerTable::number_of_process(pid_t pid) const {
-  const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.pid == pid; });
+  const auto found =
+      std::find_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.pid == pid && !w.second.ending; });
   return found == workers_.end() ? std::nullopt : std::optional(found->first);
 }
 
 void WorkerTable::remove(int number) {
   const auto found = workers_.find(number);
   check(found != workers_.end(), "a worker is forgotten that is not known");
-  if (found->second.pidfd >= 0) {
-    number_of_pidfd_.erase(found->second.pidfd);
-    ::close(found->second.pidfd);
-  }
+  close_pidfd(found->second);
   workers_.erase(found);
+}
+
+void WorkerTable::close_pidfd(Worker& worker) {
+  if (worker.pidfd < 0) return;
+  number_of_pidfd_.erase(worker.pidfd);
+  ::close(worker.pidfd);
+  worker.pidfd = -1;
 }
 
 }  // namespace ddprun::guardian

@@ -91,6 +91,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
   bool reap() {
     int status = 0;
     if (::waitpid(pid, &status, WNOHANG) == 0) return false;
+    forget_own_child(pid);
     if (hooks.reaped) hooks.reaped(status);
     boost::system::error_code ignored;
     end.close(ignored);

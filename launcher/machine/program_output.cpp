@@ -123,6 +123,7 @@ ProgramOutput output_of(const std::vector<std::string>& command, const OutputLim
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  forget_own_child(pid);
   if (out.end != ProgramOutput::End::kExited) return out;
   if (WIFSIGNALED(status)) out.end = ProgramOutput::End::kSignalled;
   out.number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);

@@ -148,8 +148,12 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
   const std::string complete = "complete -c " + program;
   std::string text = "# fish completion of " + program + ": " + program +
                      " --print-completion fish > ~/.config/fish/completions/" + program + ".fish\n";
+  std::string subcommands;
+  for (const SubcommandSpec& each : kSubcommandTable) subcommands += " " + std::string(each.name);
+  // A subcommand has options of its own, and only as the first word is it one.
+  const std::string of_launcher = program == "torchrun" ? "" : " -n 'not contains -- (commandline -opc)[2]" + subcommands + "'";
   for (const OptionSpec& option : options_of(program)) {
-    text += complete + " -l " + std::string(option.name);
+    text += complete + of_launcher + " -l " + std::string(option.name);
     if (option.letter != 0) text += std::string(" -s ") + option.letter;
     const std::string words = choices(option);
     if (option.kind == OptionSpec::Kind::kValue) {
@@ -168,10 +172,8 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
     while (rest.starts_with("--")) {
       const std::size_t space = rest.find(' ');
       const std::string_view option = rest.substr(2, space == std::string_view::npos ? space : space - 2);
-      if (find_option(option) == nullptr) {
-        text.append(complete).append(" -n '__fish_seen_subcommand_from ").append(name);
-        text.append("' -l ").append(option).append("\n");
-      }
+      text.append(complete).append(" -n 'contains -- (commandline -opc)[2] ").append(name);
+      text.append("' -l ").append(option).append("\n");
       rest.remove_prefix(space == std::string_view::npos ? rest.size() : space + 1);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
+#include "common/other_words/other_words.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/options_torchrun.hpp"
 
@@ -35,6 +36,9 @@ const OptionSpec& find_or_throw(std::string_view typed) {
     std::string list;
     for (const OptionSpec* match : matches) list += (list.empty() ? "--" : ", --") + std::string(match->name);
     throw UsageError("option --" + std::string(typed) + " is ambiguous: it could be " + list);
+  }
+  if (const std::string hint = hint_for_other_option(name); !hint.empty()) {
+    throw UsageError("unknown option --" + std::string(typed) + hint);
   }
   std::vector<std::string_view> names;
   for (const OptionSpec& option : option_table()) names.push_back(option.name);
@@ -68,8 +72,9 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   for (std::size_t at = 1; at < word.size(); ++at) {
     const OptionSpec* option = find_option(word[at]);
     if (option == nullptr) {
+      const std::string hint = hint_for_other_option(word.substr(1));
       throw UsageError("unknown option -" + std::string(1, word[at]) + (word.size() > 2 ? " in " + std::string(word) : "") +
-                       "; ddprun --help lists the options");
+                       (hint.empty() ? "; ddprun --help lists the options" : hint));
     }
     const std::string name = "--" + std::string(option->name);
     if (option->kind != OptionSpec::Kind::kValue) {
@@ -91,6 +96,22 @@ bool names_a_program(const std::vector<std::string>& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_options_in(std::span<const std::string> arguments) {
+  std::vector<std::string> found;
+  for (const std::string_view word : arguments) {
+    if (word == "--") break;
+    if (!word.starts_with("--")) continue;
+    const std::string name =
+        with_dashes(word.substr(2, word.find('=') == std::string_view::npos ? word.npos : word.find('=') - 2));
+    // Scripts have options of these names, too.
+    constexpr std::string_view kOfScripts[] = {"help",    "version", "verbose", "quiet",        "resume", "json",
+                                               "run-dir", "log-dir", "role",    "start-method", "worker"};
+    if (find_option(name) != nullptr && std::ranges::find(kOfScripts, name) == std::end(kOfScripts))
+      found.push_back("--" + name);
+  }
+  return found;
+}
 
 // A config has no arguments but "key.path=value", so options may stand between and behind them.
 NormalisedArguments normalise(std::span<const std::string> args) {

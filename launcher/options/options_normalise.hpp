@@ -18,4 +18,7 @@ struct NormalisedArguments {
 // option, a missing value, or a value for a flag; each message names the option and the nearest valid one.
 NormalisedArguments normalise(std::span<const std::string> args);
 
+// Options of ddprun among the arguments of a script, "--nproc-per-node", without those that scripts often have as well.
+std::vector<std::string> own_options_in(std::span<const std::string> arguments);
+
 }  // namespace ddprun

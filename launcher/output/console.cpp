@@ -392,7 +392,7 @@ void Console::see(const InputWasRead& event) {
 void Console::see(const RunDirectoryRemoved& event) {
   complain("the run directory " + event.path +
            " was removed or renamed while the job runs: the job goes on, and what it writes " +
-           "from now on goes to a new one of that name, which nothing keeps other jobs out of");
+           "from now on goes to a new one of that name");
 }
 
 // Says what the last failure does not: earlier failures, the step that training has reached, and where the next start resumes.

@@ -46,6 +46,7 @@ class Console : public RunObserver {
   void see(const StandbyEnded& event);
   void see(const StopRequested& event);
   void see(const WorkersLeft& event);
+  void see(const LeftoversFound& event) { complain(describe(event)); }
   void see(const HelperIgnored& event);
   void see(const FirstOutput& event);
   void see(const InputWasRead& event);

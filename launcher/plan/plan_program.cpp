@@ -2,6 +2,7 @@
 #include "launcher/plan/plan_program.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,6 +102,34 @@ std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& 
              : ". Did you mean the subcommand '" + near + "'? It stands before everything else: ddprun " + near + " ...";
 }
 
+// Python runs a folder that has a __main__.py, and says of any other that it finds no such module.
+void refuse_folder_without_main(const fs::path& cwd, const std::string& typed) {
+  const fs::path folder = found_in(cwd, typed);
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored) || fs::exists(folder / "__main__.py", ignored)) return;
+  std::string hint = "expected a script or a train.json";
+  if (fs::exists(folder / "train.json", ignored)) hint += ". Did you mean " + (fs::path(typed) / "train.json").string() + "?";
+  if (fs::exists(folder / "report.json", ignored)) hint += ". ddprun report " + typed + " shows what happened in that run";
+  throw UsageError(typed + " is a folder without a __main__.py: " + hint);
+}
+
+// Bash's <(command) is /dev/fd/63: a pipe that this process inherits and workers do not. By the name of this process they can
+// open it as well.
+std::string with_pipes_of_this_process(const std::string& argument) {
+  const std::size_t equals = argument.starts_with('-') ? argument.find('=') : std::string::npos;
+  const std::size_t begin = equals == std::string::npos ? 0 : equals + 1;
+  const std::string_view value = std::string_view(argument).substr(begin);
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!value.starts_with(folder)) continue;
+    const std::string_view number = value.substr(folder.size());
+    if (number.empty() || number.size() > 9 || number.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    struct stat info {};
+    if (std::stoi(std::string(number)) <= STDERR_FILENO || ::fstat(std::stoi(std::string(number)), &info) != 0) continue;
+    return argument.substr(0, begin) + "/proc/" + std::to_string(::getpid()) + "/fd/" + std::string(number);
+  }
+  return argument;
+}
+
 void require_executable(const fs::path& file, const std::string& typed) {
   if (::access(file.c_str(), F_OK) != 0) throw UsageError("program " + typed + ": " + std::strerror(errno));
   if (fs::is_directory(file)) throw UsageError("program " + typed + " is a folder");
@@ -194,7 +223,9 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
     command = {program.string()};
     if (python) command.emplace_back("-u");  // unbuffered, as for a script: a line is seen when it is printed
   } else {
-    if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
+    if (kind == Plan::Kind::kPython) refuse_folder_without_main(cwd, first);
+    const bool from_input = first == "-";  // Python reads the script from standard input
+    if (kind == Plan::Kind::kPython && !from_input && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
       const std::string why = std::strerror(errno);
       throw UsageError("cannot read script " + first + ": " + why + hint_for_missing_script(choice, machine));
     }
@@ -202,7 +233,8 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
     if (kind == Plan::Kind::kModule) command.emplace_back("-m");
     command.push_back(first);
   }
-  command.insert(command.end(), choice.positional.begin() + 1, choice.positional.end());
+  for (std::size_t i = 1; i < choice.positional.size(); ++i)
+    command.push_back(with_pipes_of_this_process(choice.positional[i]));
   return command;
 }
 

@@ -374,6 +374,16 @@ struct Report::Impl {
     write();
   }
 
+  // A script that leaves processes in each of many rounds would fill the report.
+  void add(const LeftoversFound& event) {
+    constexpr std::size_t kMost = 100;
+    if (!has_round()) return;
+    Json& leftovers = round()["leftovers"];
+    if (leftovers.size() >= kMost) return;
+    leftovers.push_back(Json{{"processes", event.processes}, {"time_ns", event.time_ns}, {"message", describe(event)}});
+    write();
+  }
+
   void add(const WorkerContinued&) {}
 
   // A rank that is slow now and then would fill the report.

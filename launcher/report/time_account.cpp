@@ -11,14 +11,14 @@ namespace ddprun {
 void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns, std::int64_t latest_ns) {
   clock_was_set_ns_ = clock_was_set_ns;
   latest_ns_ = latest_ns;
-  std::visit(
-      Overloaded{
-          [this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
-          [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
-          [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); }, [this](const RunEnded& e) { add(e); },
-          Ignored<NodesChanged, WorkerEnded, WorkerContinued, Straggler, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded,
-                  StopRequested, StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved>{}},
-      event);
+  std::visit(Overloaded{[this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
+                        [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
+                        [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); },
+                        [this](const RunEnded& e) { add(e); },
+                        Ignored<NodesChanged, WorkerEnded, WorkerContinued, Straggler, Regrouped, RegroupFailed, StandbyWaits,
+                                StandbyEnded, StopRequested, StopIsSlow, WorkersLeft, LeftoversFound, HelperIgnored,
+                                InputWasRead, FirstOutput, RunDirectoryRemoved>{}},
+             event);
 }
 
 void TimeAccount::count(Part next, std::int64_t time_ns) {

@@ -1,6 +1,10 @@
 // Implementation of script_store.hpp.
 #include "launcher/script_store/script_store.hpp"
 
+// Note [Why this file is long]
+// It is one store: each query reads and changes the same keys, and what clients hold of them counts towards one bound. The text
+// of a query is parsed elsewhere (store_query.hpp).
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -37,10 +41,11 @@ std::optional<std::int64_t> number_in(std::string_view text) {
   return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
-// What one client's waiting for one key takes in memory: entries of two hash tables, each with the key, and a list of clients.
+constexpr std::size_t kCostOfWaiting =
+    256;  // bytes of the entries of two hash tables and of a list of clients, without the key
+
 std::size_t cost_of_waiting_for(std::string_view key) {
-  constexpr std::size_t kOfEntries = 256;
-  return kOfEntries + 2 * key.size();
+  return kCostOfWaiting + 2 * key.size();
 }
 
 // A key as people may read it.
@@ -184,8 +189,7 @@ void ScriptStore::process(int number, Turn turn) {
     done += read.bytes;
   }
   client.input.erase(0, done);
-  constexpr std::size_t kKept = 64 << 10;  // a large value was in it
-  if (client.input.empty() && client.input.capacity() > kKept) client.input.shrink_to_fit();
+  if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();  // a large value
   unfinished_bytes_ -= done;
 }
 

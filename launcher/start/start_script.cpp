@@ -1,13 +1,33 @@
 // Implementation of start_script.hpp. The folders are removed while the guardian ends, which takes about as long.
 #include "launcher/start/start_script.hpp"
 
-#include <utility>
+#include <unistd.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/exit_code.hpp"
+#include "common/system/write_all.hpp"
+#include "launcher/options/options_normalise.hpp"
 #include "launcher/start/directory_role.hpp"
 #include "launcher/start/run_plan.hpp"
 #include "launcher/start/script_folders.hpp"
 
 namespace ddprun {
+namespace {
+
+// Scripts that read their options with argparse end with 2 at one that they do not know.
+void print_misplaced_options(const Plan& plan) {
+  const std::vector<std::string> options = own_options_in(plan.command);
+  if (options.empty()) return;
+  const std::string line = "ddprun: " + options.front() +
+                           " stands after the script, so the script got it. An option of ddprun stands before: ddprun " +
+                           options.front() + " ... SCRIPT\n";
+  write_all(STDERR_FILENO, line);
+}
+
+}  // namespace
 
 int start_script(const Plan& plan, const Environment& environment, std::optional<NetworkStart> network) {
   ScriptFolders folders;
@@ -24,8 +44,10 @@ int start_script(const Plan& plan, const Environment& environment, std::optional
   }
   using Kept = ReportFacts::Kept;
   const Kept kept = goes_when_all_goes_well(folders, plan) ? Kept::kUnlessAllGoesWell : Kept::kAlways;
-  return run_plan(plan, folders.files, std::move(facts), std::move(network), kept,
-                  [&](int exit_code) { leave_script_folders(folders, plan, exit_code); });
+  const int exit_code = run_plan(plan, folders.files, std::move(facts), std::move(network), kept,
+                                 [&](int code) { leave_script_folders(folders, plan, code); });
+  if (exit_code == static_cast<int>(ExitCode::kUsage)) print_misplaced_options(plan);
+  return exit_code;
 }
 
 }  // namespace ddprun

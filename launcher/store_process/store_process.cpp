@@ -355,7 +355,7 @@ void keep_only(std::vector<int> kept) {
 void serve_scripts(const StoreSockets& sockets, int parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
-  ::prctl(PR_SET_NAME, "ddprun-store");
+  ::prctl(PR_SET_NAME, "job-store");
   std::vector<int> kept = sockets.listeners;
   kept.push_back(sockets.notes);
   keep_only(std::move(kept));

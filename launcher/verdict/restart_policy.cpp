@@ -59,12 +59,17 @@ bool same_failure(const FailedRound& a, const FailedRound& b) {
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_asked == b.memory_asked);
 }
 
-// The last `rounds` rounds failed in the same way at the same step, and none but the first published a checkpoint of its own.
+// Whether that round made progress, as far as it is known now: what survivors held is known when the next round has begun.
+bool made_progress(std::span<const FailedRound> history, std::size_t round) {
+  if (history[round].published_more()) return true;
+  return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
+}
+
+// The last `rounds` rounds failed in the same way at the same step, and none but the first made progress.
 bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
-  const auto last = history.last(static_cast<std::size_t>(rounds));
-  for (std::size_t i = 1; i < last.size(); ++i)
-    if (!same_failure(last[i - 1], last[i]) || last[i].made_progress()) return false;
+  for (std::size_t i = history.size() - static_cast<std::size_t>(rounds) + 1; i < history.size(); ++i)
+    if (!same_failure(history[i - 1], history[i]) || made_progress(history, i)) return false;
   return true;
 }
 
@@ -94,12 +99,14 @@ std::chrono::milliseconds pause_for_what_is_gone(std::span<const FailedRound> hi
 
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
   if (history.back().cause == Cause::kLateUsage) return pause_for_what_is_gone(history, rules);
-  const auto last_good = std::find_if(history.rbegin(), history.rend(), [&rules](const FailedRound& round) {
-    return round.lasted >= rules.instant || round.made_progress();
-  });
-  const auto instant_crashes = last_good - history.rbegin();
+  std::size_t instant_crashes = 0;  // in a row, up to the last round
+  while (instant_crashes < history.size()) {
+    const std::size_t round = history.size() - 1 - instant_crashes;
+    if (history[round].lasted >= rules.instant || made_progress(history, round)) break;
+    ++instant_crashes;
+  }
   if (instant_crashes <= 1) return {};
-  const auto doublings = std::min<std::ptrdiff_t>(instant_crashes - 2, 20);
+  const auto doublings = std::min<std::size_t>(instant_crashes - 2, 20);
   return std::min(rules.first_pause * (1 << doublings), rules.longest_pause);
 }
 
@@ -114,6 +121,12 @@ std::string pause_text(std::chrono::milliseconds time) {
 }
 
 }  // namespace
+
+bool survivors_held_more(std::span<const FailedRound> before, const FailedRound& round) {
+  std::int64_t newest = -1;
+  for (const FailedRound& earlier : before) newest = std::max({newest, earlier.resumed_from, earlier.newest_checkpoint});
+  return newest >= 0 && round.resumed_from > newest;
+}
 
 bool is_free(const FailedRound& round) {
   return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
@@ -240,7 +253,8 @@ rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int u
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits) {
   rendezvous::Budget after = before;
   RestartHistory& history = after.history;
-  if (limits.refill_by_progress && failed.made_progress()) {
+  const bool progress = failed.published_more() || survivors_held_more(history.rounds, failed);
+  if (limits.refill_by_progress && progress) {
     history.used = 0;
     history.by_cause = {};
   }
@@ -252,7 +266,10 @@ rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::
   ++used_for_cause;
   if (verdict.restart) ++after.restart_count;
   // The config was valid when the job began, so a usage error of a replacement says nothing against the state of the others.
-  verdict.others_save = !verdict.restart && failed.cause == Cause::kLateUsage;
+  // Nor does bad data of a rank that has trained in this round; but the next start will meet that data again.
+  const bool bad_data = failed.cause == Cause::kUsage && failed.step > std::max<std::int64_t>(failed.resumed_from, 0);
+  verdict.others_save = !verdict.restart && (failed.cause == Cause::kLateUsage || bad_data);
+  verdict.preempted_once_saved = !bad_data;
   verdict.after = std::move(after);
   return verdict;
 }

@@ -1,11 +1,16 @@
 // Whether a failed round is tried again. This is the one place that decides it and that counts restarts. Only the judge of a
 // job asks here, on one machine and on many (job_judge.hpp). What it knows: causes that no restart mends, the budget (decision
 // 1), rounds without progress (decision 2) and the pause before the next try. Pure.
+//
+// One rule says what progress is, for the budget, for the same failure again and for the pause. A round made progress if it
+// published a checkpoint that is newer than the step it began with, or if its survivors held more (survivors_held_more()). A
+// step that a rank has only reported is no progress: that rank may have been the only one to hold it.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "common/failure/restart_history.hpp"
@@ -31,7 +36,7 @@ struct RestartRules {
 
 struct RestartLimits {
   int max_restarts = 0;
-  bool refill_by_progress = false;  // a checkpoint newer than the one at the round's beginning refills the budget
+  bool refill_by_progress = false;  // a round that made progress refills the budget
   RestartRules rules{};
   // A worker that exits with kPreempted has saved, as ddptrain's do. A script may exit with any code.
   bool preempted_has_saved = false;
@@ -39,6 +44,11 @@ struct RestartLimits {
 
 // What happens after the failed round, and what is counted then.
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
+
+// `round` began with more than any of the rounds before it had begun with or published. So workers had survived the round
+// before, and agreed at the regroup to continue from a newer step. Work that was lost and done again does not count. `before`:
+// oldest first. False where no earlier round is known to have begun.
+bool survivors_held_more(std::span<const FailedRound> before, const FailedRound& round);
 
 // No restart is tried after such a failure, whatever the budget.
 bool is_hopeless(Cause cause, const RestartRules& rules);

@@ -113,7 +113,7 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
                                   const SpawnDescriptors& descriptors) {
   if (!has(number)) return 0;
   const auto control = waiting(number).control;
-  guardian.employ(number);
+  guardian.employ(number, request.environment);
   const auto look = somebody_looks() ? SpareControl::Look::kWaits : SpareControl::Look::kForAll;
   if (look == SpareControl::Look::kForAll) board_ = make_board();
   if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors, look, board_.get())) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <span>
 #include <variant>
 
@@ -44,7 +45,7 @@ WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
   // On the stack, since there may be a thousand workers.
   std::array<std::byte, 16 << 10> chunk;
   for (std::size_t read = 0; socket_.is_open() && read < most;) {
-    const ssize_t n = ::recv(socket_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    const ssize_t n = receive(chunk);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return More::kLater;
     if (n <= 0) return More::kNever;
@@ -53,6 +54,28 @@ WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
     if (static_cast<std::size_t>(n) < chunk.size()) break;
   }
   return socket_.is_open() ? More::kLater : More::kNever;
+}
+
+// The kernel tells who sent the bytes (SO_PASSCRED, set by channel_pair()). Only the first answer is needed.
+ssize_t WorkerChannel::receive(std::span<std::byte> room) {
+  if (knows_speaker_) return ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  iovec part{room.data(), room.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n <= 0) return n;
+  knows_speaker_ = true;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS) continue;
+    ucred sender{};
+    std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
+    speaker_ = sender.pid;
+  }
+  return n;
 }
 
 void WorkerChannel::hear(std::span<const std::byte> bytes) {

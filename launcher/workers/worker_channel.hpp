@@ -8,6 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+
+#include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -32,8 +35,11 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   // Passes on all messages that have arrived. Called when the worker has ended, so that its last messages come before its end.
   void drain();
   void close();
+  // The process that sent the first bytes; once, then 0. A start script passes the channel on to all that it starts.
+  pid_t take_speaker() { return std::exchange(speaker_, 0); }
 
  private:
+  ssize_t receive(std::span<std::byte> room);
   enum class More { kLater, kNever };
   void wait();
   More read_available(std::size_t most);
@@ -48,6 +54,8 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   std::deque<std::string> outbox_;
   std::size_t outbox_bytes_ = 0;
   bool deaf_ = false;
+  bool knows_speaker_ = false;
+  pid_t speaker_ = 0;
 };
 
 }  // namespace ddprun

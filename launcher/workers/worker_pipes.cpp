@@ -49,6 +49,8 @@ Ends terminal_pair(const winsize& size) {
 Ends channel_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) out_of_descriptors("channel", errno);
+  const int on = 1;
+  ::setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);  // tells who speaks
   return {Descriptor(fds[0]), Descriptor(fds[1])};
 }
 

@@ -10,7 +10,8 @@ The script says how far it is, what it has saved and why it fails; ddprun says w
         ddprun.stopped()
 
 Outside a job of ddprun, in processes that the worker starts or forks, and when the agent is gone, all of it does nothing. No
-call raises for want of an agent, and none waits for it but should_save() while a job stops. Needs Python 3.8 and nothing else.
+call raises because there is no agent. should_save() waits for the agent while a job stops. If the agent does not read, each call
+that sends something waits up to 10 s; after that the channel is given up. Needs Python 3.8 and nothing else.
 docs/python-scripts.md is the user's page, docs/worker-channel.md the protocol that is spoken here."""
 
 import atexit

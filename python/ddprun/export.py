@@ -21,10 +21,12 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import re
 import sys
 import tempfile
+import traceback
 
 import torch
 
@@ -155,6 +157,14 @@ def first_lines(error: Exception) -> str:
     return text[:500] or type(error).__name__
 
 
+def place_in_the_model(error: Exception) -> str:
+    """The line of the user's code from which the error came: " (model.py:12)". PyTorch's own lines say nothing to a user."""
+    own = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if not frame.filename.startswith((*own, "<"))]
+    return f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+
+
 def traced(subject: Subject, training: bool) -> torch.export.ExportedProgram:
     step = Step(subject, figures=not training).train(training)
     size = torch.export.Dim("samples", min=1)
@@ -163,7 +173,7 @@ def traced(subject: Subject, training: bool) -> torch.export.ExportedProgram:
         program = torch.export.export(step, tuple(subject.batch.values()), strict=False,
                                       dynamic_shapes=(tuple({0: size} for _ in subject.batch),))
     except Exception as error:
-        raise Refused(f"torch.export does not take it: {first_lines(error)}") from error
+        raise Refused(f"torch.export does not take it: {first_lines(error)}{place_in_the_model(error)}") from error
     with torch.no_grad():
         for name, tensor in [*step.named_parameters(), *step.named_buffers()]:
             tensor.copy_(before[name])

@@ -33,9 +33,13 @@ class LastSave {
     return nullptr;
   }
 
-  int exit_code(bool saved) const { return saved ? static_cast<int>(ExitCode::kPreempted) : otherwise_.exit_code; }
+  int exit_code(bool saved) const {
+    return saved && otherwise_.preempted_once_saved ? static_cast<int>(ExitCode::kPreempted) : otherwise_.exit_code;
+  }
   std::string why(bool saved) const {
-    return saved ? otherwise_.end() + "; what the others held is saved: run it again to go on" : otherwise_.end();
+    if (!saved) return otherwise_.end();
+    return otherwise_.end() + "; what the others held is saved" +
+           (otherwise_.preempted_once_saved ? ": run it again to go on" : "");
   }
 
  private:

@@ -20,8 +20,10 @@ struct Verdict {
   bool restart = false;
   int exit_code = 1;         // the job's, when it is not restarted
   bool others_save = false;  // it is not restarted, but the workers that wait hold a state that is worth saving
-  std::string why{};         // "restart 1 of 3", "budget of 3 restarts spent"
-  std::string failure{};     // "worker 3 on b: exit code 7"
+  // What the exit code is once they have saved: 85, or exit_code where the next start would fail in the same way.
+  bool preempted_once_saved = true;
+  std::string why{};      // "restart 1 of 3", "budget of 3 restarts spent"
+  std::string failure{};  // "worker 3 on b: exit code 7"
   milliseconds delay{};
   Budget after{};  // what was used of it before, and this restart
   // The job's last words, when it is not restarted.

@@ -12,8 +12,9 @@
  *   ddprun_goodbye(job);
  *
  * Any thread may call any function, but none after ddprun_goodbye(), and none in a signal handler. In a process that the
- * program has forked they do nothing. Nothing is printed, and no call waits for the agent but ddprun_should_stop() while a job
- * stops. */
+ * program has forked they do nothing. Nothing is printed. ddprun_should_stop() waits for the agent while a job stops. If the
+ * agent does not read (it is stopped, for example), each call that sends something waits up to 10 s, and calls of other threads
+ * wait for it. After that the channel is given up. */
 #ifndef DDPRUN_WORKER_H
 #define DDPRUN_WORKER_H
 

@@ -74,7 +74,7 @@ def stores() -> list[int]:
     """The processes of the store: children of the workers' parent."""
     parent = os.getppid()
     children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-store\n"]
+    return [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "job-store\n"]
 
 
 def listening() -> set[str]:

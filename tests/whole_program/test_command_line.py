@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 import jobs
 import pytest
@@ -516,3 +517,33 @@ def test_a_start_loads_the_c_library_only(ddprun_bin):
     said = subprocess.run(["readelf", "-dW", ddprun_bin], capture_output=True, text=True, check=True, timeout=60).stdout
     libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
     assert {name.split(".")[0] for name in libraries} <= {"libc", "ld-linux-x86-64", "ld-linux-aarch64"}, libraries
+
+
+def test_a_launcher_option_behind_the_script_is_named(ddprun_bin, run, tmp_path):
+    (tmp_path / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    done = run([ddprun_bin, "train.py", "--nproc-per-node", "2"], PYTHON_EXEC=sys.executable)
+    assert done.returncode == 2
+    assert done.stderr.endswith("ddprun: --nproc-per-node stands after the script, so the script got it. An option of ddprun stands before: "
+                                "ddprun --nproc-per-node ... SCRIPT\n"), done.stderr
+    (tmp_path / "train.py").write_text("import sys\nsys.exit(3)\n")
+    assert "stands after" not in run([ddprun_bin, "train.py", "--nproc-per-node", "2"], PYTHON_EXEC=sys.executable).stderr
+
+
+def test_a_folder_and_a_script_to_validate_say_what_was_meant(ddprun_bin, run, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/train.json").write_text("{}")
+    done = run([ddprun_bin, "run"], PYTHON_EXEC=sys.executable)
+    assert (done.returncode, done.stderr) == (2, "ddprun: run is a folder without a __main__.py: expected a script or a train.json. "
+                                                 "Did you mean run/train.json?\n")
+    (tmp_path / "run/__main__.py").write_text("print('main')\n")
+    assert run([ddprun_bin, "run"], PYTHON_EXEC=sys.executable).stdout == "main\n"
+    done = run([ddprun_bin, "validate", "mine.py"])
+    assert done.returncode == 2 and "mine.py is a script, and validate checks a train.json; ddprun --dry-run mine.py shows" in done.stderr
+
+
+def test_a_script_gets_a_pipe_of_the_shell_and_may_come_from_standard_input(ddprun_bin, tmp_path):
+    (tmp_path / "train.py").write_text("import sys\nprint('config:', open(sys.argv[1]).read().strip(), open(sys.argv[2].split('=')[1]).read().strip())\n")
+    line = f"'{ddprun_bin}' train.py <(echo lr=3) --more=<(echo deep) && echo 'print(5)' | '{ddprun_bin}' -"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "PYTHON_EXEC": sys.executable})
+    assert (done.returncode, done.stdout) == (0, "config: lr=3 deep\n5\n"), done.stderr

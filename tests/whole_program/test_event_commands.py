@@ -81,6 +81,23 @@ def test_signals_to_the_job_do_not_reach_them(ddprun_bin, tmp_path):
     assert process.returncode == 130 and (tmp_path / "done").exists()
 
 
+def test_no_process_of_a_command_outlives_a_killed_agent(ddprun_bin, tmp_path):
+    """Neither in the background nor in a session of its own, nor one whose shell has ended."""
+    (tmp_path / "train.py").write_text("import ddprun, signal\nddprun.saved(1)\nsignal.pause()\n")
+    command = f"cd {tmp_path}; sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &); echo > begun~; mv begun~ begun"
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--on-checkpoint", command, tmp_path / "train.py"], **ENV)
+    sleepers = []
+
+    def all_sleep():
+        sleepers[:] = [pid for pid in jobs.children(process.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+        return (tmp_path / "begun").exists() and len(sleepers) == 3
+
+    jobs.wait_for(all_sleep, "the command's processes")
+    process.kill()
+    process.communicate(timeout=60)
+    jobs.wait_for(lambda: not any(lives(pid) for pid in sleepers), "the end of the command's processes", 20)
+
+
 @pytest.mark.parametrize("option", ["--on-failure", "--on-checkpoint"])
 def test_an_empty_command_is_refused(ddprun_bin, tmp_path, option):
     done = start(ddprun_bin, tmp_path, "", option, " ")

@@ -266,6 +266,14 @@ def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_refusal_of_torch_export_names_the_line_of_the_model(exporter, tmp_path):
+    """PyTorch's message ends in a file of PyTorch's."""
+    export, zoo = exporter
+    with pytest.raises(export.Refused, match=r"(?s)torch\.export does not take it: .* \(\w+\.py:\d+\)$") as refused:
+        export.export(zoo.bad("Asks"), tmp_path / "model.ddp")
+    assert f"({pathlib.Path(zoo.__file__).name}:" in str(refused.value)
+
+
 def test_pictures_that_are_stored_by_pixel_are_exported_as_files_hold_them(ddprun, exporter, tmp_path):
     """With them as they are the checked batch never came out alike."""
     import safetensors.torch

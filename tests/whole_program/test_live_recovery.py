@@ -145,6 +145,24 @@ def test_a_stop_that_comes_while_workers_regroup_saves_what_was_kept(ddprun_bin,
     assert_same_run(job, undisturbed(2))
 
 
+@pytest.mark.parametrize("recovery", ["live", "checkpoint"])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_loss_after_the_run_directory_was_moved_away(ddprun_bin, data, tmp_path, undisturbed, recovery, lost):
+    """The job makes the folder again, with its own term: no replacement and no later start is taken for another start."""
+    with Job(ddprun_bin, tmp_path / "job", data, 2, recovery=recovery) as job:
+        job.wait_until(lambda j: j.step > 200)
+        job.run_dir.rename(tmp_path / "moved")
+        job.wait_until(lambda j: j.of("run_directory_removed"))
+        before = job.pids[lost]
+        job.kill(lost)
+        job.wait_until(lambda j: j.pids[lost] != before)
+        assert job.finish() == 0, job.errors
+    assert len(job.of("round_failed")) == 1, job.errors
+    assert jobs.weights_digest(job.run_dir) == jobs.weights_digest(undisturbed(2))
+    with Job(ddprun_bin, tmp_path / "job", data, 2, recovery=recovery) as later:
+        assert later.finish() == 0, later.errors
+
+
 def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undisturbed):
     short = {"epochs": 4, "checkpoint": {"every_steps": 7, "keep": 3}}
     with Job(ddprun_bin, tmp_path / "job", data, 2, recovery="checkpoint", env={"DDPTRAIN_FAULT": "kill rank=1 step=11"},

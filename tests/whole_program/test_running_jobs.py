@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 import re
+import resource
+import select
 import shutil
 import signal
 import socket
@@ -88,6 +90,53 @@ def test_prometheus_scrapes_the_agent(waiting, start, tmp_path):
     assert f"--metrics-port {port}: Address already in use; the job runs without it" in other.until("waits")
     assert other.end() == 0
     assert job.end() == 0
+
+
+def test_the_metrics_port_answers_beside_connections_that_say_nothing(waiting):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = waiting("--metrics-port", port)
+    with contextlib.ExitStack() as silent:
+        for _ in range(200):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+        assert scrape(port)[0].startswith("HTTP/1.1 200 OK")
+    assert job.end() == 0
+
+
+def test_a_moment_without_descriptors_leaves_no_job_unresponsive(waiting, tmp_path):
+    """A client comes while the agent can open nothing. Afterwards the agent answers again."""
+    job = waiting()
+    path = str(tmp_path / "runtime" / "ddprun" / f"{job.pid}.sock")
+    limit = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    numbers = {int(name) for name in os.listdir(f"/proc/{job.pid}/fd")}
+    free = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (free, limit[1]))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        client.sendall(b"status\n")
+        assert not select.select([client], [], [], 1)[0]
+        resource.prlimit(job.pid, resource.RLIMIT_NOFILE, limit)
+        assert select.select([client], [], [], PATIENCE)[0]
+    assert job.status()["pid"] == job.pid
+    assert job.end() == 0
+
+
+def test_a_job_is_found_when_its_folder_is_gone_or_another_users(waiting, tmp_path):
+    job = waiting()
+    folder = tmp_path / "runtime" / "ddprun"
+    shutil.rmtree(tmp_path / "runtime")
+    assert str(job.pid) in job.ask("ps")
+    (tmp_path / "runtime").mkdir()
+    assert job.status(job.pid)["pid"] == job.pid
+    if os.geteuid() == 0:
+        folder.mkdir(mode=0o755)
+        os.chown(folder, 61008, 61008)
+        other = waiting(listens=False)
+        jobs.wait_for(lambda: str(other.pid) in job.ask("ps"), "the other job")
+        assert other.end() == 0
+    assert job.ask("stop", job.pid).startswith("waits.py has ended: exit code 143: ")
+    assert "no job of yours runs" in job.ask("status", code=2)
 
 
 def test_the_socket_is_the_users_alone(waiting, tmp_path):

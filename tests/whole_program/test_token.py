@@ -86,7 +86,7 @@ def test_workers_do_not_see_the_token(ddprun_bin, run, tmp_path):
 
 def processes_of(agent):
     """The agent and its guardian."""
-    return [agent.pid, *(pid for pid in jobs.children(agent.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-guardian\n")]
+    return [agent.pid, *(pid for pid in jobs.children(agent.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "job-guardian\n")]
 
 
 def copies_in_memory(pid, text):

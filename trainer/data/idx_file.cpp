@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "common/base/error.hpp"
 #include "common/system/refused_file.hpp"
 #include "trainer/data/shared_memory.hpp"
+#include "trainer/reading/mapping_watch.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -77,6 +79,7 @@ class Mapping {
   // Takes the descriptor over, of a file that is known to be as it should.
   Mapping(int fd, const fs::path& path) { map(fd, path); }
   ~Mapping() {
+    watch_.reset();
     if (address_ != nullptr) {
       ::munmap(address_, size_);
     }
@@ -94,6 +97,7 @@ class Mapping {
       address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
     }
     const int error = errno;
+    if (address_ != nullptr && address_ != MAP_FAILED) watch_.emplace(address_, size_, fd, path);
     ::close(fd);
     if (address_ == MAP_FAILED) {
       refuse(error, "can't read '" + path.string() + "'", "");
@@ -102,6 +106,7 @@ class Mapping {
 
   void* address_ = nullptr;
   std::size_t size_ = 0;
+  std::optional<WatchedMapping> watch_;
 };
 
 // Inflates a gzip file (of one or more members, RFC 1952) piece by piece.

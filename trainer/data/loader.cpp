@@ -19,6 +19,7 @@
 #include "common/base/error.hpp"
 #include "common/system/made_ahead.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/reading/mapping_watch.hpp"
 #include "trainer/reading/source_error.hpp"
 
 namespace ddprun::trainer {
@@ -100,6 +101,7 @@ class ShareMaker {
     }
     const std::size_t passes = options_.equal_passes ? most_passes(share) : 1;
     while (share.micro_batches.size() < passes) share.micro_batches.push_back(stand_in(share, order));
+    require_mapped_files();
     return share;
   } catch (...) {
     rethrow_as_source_error();

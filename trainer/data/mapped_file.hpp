@@ -1,4 +1,4 @@
-// A whole file, mapped read-only.
+// A whole file, mapped read-only. What becomes of it while it is mapped is watched (trainer/reading/mapping_watch.hpp).
 #pragma once
 
 #include <fcntl.h>
@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/base/error.hpp"
 #include "common/system/refused_file.hpp"
+#include "trainer/reading/mapping_watch.hpp"
 
 namespace ddprun::trainer {
 
@@ -32,6 +34,7 @@ class MappedFile {
  private:
   void* address_ = nullptr;
   std::size_t size_ = 0;
+  std::optional<WatchedMapping> watch_;
 };
 
 inline MappedFile::MappedFile(const std::filesystem::path& file) {
@@ -45,6 +48,7 @@ inline MappedFile::MappedFile(const std::filesystem::path& file) {
     address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
   }
   const int error = errno;
+  if (address != MAP_FAILED) watch_.emplace(address, size_, fd, file);
   if (fd >= 0) ::close(fd);
   if (found && !is_file) throw UsageError(file.string() + ": is no regular file");
   if (found && status.st_size == 0) throw UsageError(file.string() + ": is empty");
@@ -57,6 +61,7 @@ inline MappedFile::MappedFile(const std::filesystem::path& file) {
 }
 
 inline MappedFile::~MappedFile() {
+  watch_.reset();
   ::munmap(address_, size_);
 }
 

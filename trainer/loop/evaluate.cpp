@@ -17,6 +17,7 @@
 #include "trainer/data/sampler.hpp"
 #include "trainer/loop/bad_data.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/reading/mapping_watch.hpp"
 #include "trainer/reading/source_error.hpp"
 #include "trainer/task/figures.hpp"
 
@@ -52,7 +53,9 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
   };
   const auto make = [&](std::int64_t number) -> Batch {
     try {
-      return source.make(samples_of(number), {});
+      Batch batch = source.make(samples_of(number), {});
+      require_mapped_files();  // what was read of one that has changed is not used
+      return batch;
     } catch (...) {
       rethrow_as_source_error();
     }

@@ -29,6 +29,7 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/weight_average.hpp"
 #include "trainer/parallel/device.hpp"
+#include "trainer/reading/source_error.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/loss_scale.hpp"
 #include "trainer/state/skipped_steps.hpp"
@@ -189,10 +190,37 @@ GlobalFigures global_figures(double own, bool asks_for_save, const Share& share,
   return {.loss = sums[0], .save_is_due = sums.back() > 0, .peak_memory = std::abs(sums[1]), .largest_peak_memory = largest};
 }
 
+// Runs what reads data, between two steps. Where the data fails, for example since a file was truncated, the state is still
+// that after the last step. A rank that writes checkpoints saves it then, without its peers, and the error goes on.
+template <class Reads>
+auto saving_if_data_fails(const TrainingState& state, Workspace& work, Reads reads) {
+  const auto save_first = [&] {
+    const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;  // that needs the peers
+    if (!work.checkpointing || state.step == state.started_from || compares) return;
+    try {
+      work.checkpointing->begin_last(state, work.config, work.length, state.bucket_order, work.peers.world());
+      while (!work.checkpointing->last_is_saved(std::chrono::seconds(1))) {
+      }
+    } catch (const std::exception& error) {
+      work.log.warn(channel::ErrorKind::kCheckpoint, error.what());
+    }
+  };
+  try {
+    return reads();
+  } catch (const UsageError&) {
+    save_first();
+    throw;
+  } catch (const SourceError&) {
+    save_first();
+    throw;
+  }
+}
+
 // One optimizer step over one global batch.
 void train_step(TrainingState& state, Workspace& work) {
   const TrainConfig& config = work.config;
-  const Share share = work.pace.in(StepPart::kData, [&] { return work.loader->next(); });
+  const Share share =
+      work.pace.in(StepPart::kData, [&] { return saving_if_data_fails(state, work, [&] { return work.loader->next(); }); });
   const bool logs = logs_after(work.length, config, state.step + 1);
 
   begin_step(state);

@@ -7,10 +7,12 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "trainer/reading/mapping_watch.hpp"
 
 namespace ddprun::trainer {
 
 void rethrow_as_source_error() {
+  require_mapped_files();  // what was read of one that has changed is not the user's mistake that it looks like
   try {
     throw;
   } catch (const Error&) {

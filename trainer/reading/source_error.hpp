@@ -17,8 +17,8 @@ class SourceError : public std::runtime_error {
   bool out_of_memory_;
 };
 
-// Call in a catch (...) around a source's code. Rethrows ddprun::Error and SourceError as they are, and all else as
-// SourceError.
+// Call in a catch (...) around a source's code. Throws UsageError for a mapped file that has changed. Else rethrows
+// ddprun::Error and SourceError as they are, and all else as SourceError.
 [[noreturn]] void rethrow_as_source_error();
 
 }  // namespace ddprun::trainer

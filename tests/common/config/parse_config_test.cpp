@@ -31,6 +31,19 @@ std::string refusal_of_override(const std::string& override_text) {
   return refusal_of_keys("\"epochs\": 3", {override_text});
 }
 
+TEST(ParseConfig, APathOfAShellIsRefused) {
+  for (const std::string path : {"~/data", "~", "$HOME/data"}) {
+    try {
+      parse_config(R"({"data": {"dir": ")" + path + R"("}})", "train.json", "/", {});
+      ADD_FAILURE() << path;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("expected the whole path, found \"" + path + "\" (/data/dir)"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(ParseConfig, TenThousandMistakesAreRefusedInOneGo) {
   constexpr int kMistakes = 10'000;
   std::string unknown;
@@ -190,7 +203,7 @@ TEST(ParseConfig, UnknownKeys) {
   EXPECT_EQ(refusal_of_keys("  \"optimzer\": {\"lr\": 1}"),
             "train.json:2:3: unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"learning_rate\": 1}"),
-            "train.json:2:15: unknown key 'learning_rate' (/optimizer/learning_rate).");
+            "train.json:2:15: unknown key 'learning_rate' (/optimizer/learning_rate). Here it is 'optimizer.lr'.");
   EXPECT_EQ(refusal_of_keys("\"momentum\": 0.9"),
             "train.json:2:1: unknown key 'momentum' (/momentum). Did you mean 'optimizer.momentum'?");
   EXPECT_EQ(refusal_of_keys("\"optimizer.lr\": 0.9"),

@@ -520,9 +520,9 @@ TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   wait_for("ready");
   signal_agent(SIGTERM);
-  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");
-  std::ofstream(folder_ / "fifo.go") << "go\n";
+  std::ofstream(folder_ / "fifo.go") << "go\n";  // opens when the child reads
   wait_for("child saved");
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // with all that the worker had started
   EXPECT_EQ(exit_code(), 143);
 }
 

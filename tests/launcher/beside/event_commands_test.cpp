@@ -54,8 +54,8 @@ std::string children_of_this_thread() {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A process that has no descriptor left starts one, and cannot hear of its end.
-TEST(EventCommands, OneWhoseEndCannotBeAwaitedIsKilled) {
+// A process that has no descriptor left could not wait for its end.
+TEST(EventCommands, WithoutADescriptorNoneIsStarted) {
   boost::asio::io_context io{1};
   std::vector<std::string> said;
   EventCommands commands(io, {.on_failure = "sleep 1000"}, [&said](const std::string& text) { said.push_back(text); });
@@ -70,7 +70,7 @@ TEST(EventCommands, OneWhoseEndCannotBeAwaitedIsKilled) {
   commands.on(RoundFailed{});
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0], "--on-failure was started and killed, since its end cannot be awaited: Too many open files");
+  EXPECT_EQ(said[0], "--on-failure could not be started: Too many open files");
   EXPECT_EQ(children_of_this_thread(), children);
   commands.finish();
 }

@@ -1,13 +1,18 @@
 // What a job tells of itself after each event; the socket is tried by tests/whole_program/test_running_jobs.py.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/control/control_client.hpp"
 #include "launcher/control/control_folder.hpp"
 #include "launcher/control/job_status.hpp"
 
@@ -149,6 +154,32 @@ TEST(ControlFolder, AllOfAUserLookIntoTheSameFoldersUnlessHeKeepsThemApart) {
   ASSERT_NE(::mkdtemp(apart.data()), nullptr);
   EXPECT_EQ(folders_with(apart.c_str()), std::vector{std::filesystem::path(apart) / "ddprun"});
   std::filesystem::remove(apart);
+}
+
+TEST(ControlFolder, AnAgentIsFoundByANameThatNeedsNoFolder) {
+  const std::string name = abstract_name_of(::getpid());
+  EXPECT_NE(name, abstract_name_of(::getpid()));  // another user cannot take it in advance
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(name.size() + 1, sizeof address.sun_path);
+  name.copy(address.sun_path + 1, name.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  const auto is_listed = [&] { return std::ranges::count(abstract_sockets(), "@" + name) == 1; };
+  EXPECT_FALSE(is_listed());
+  ASSERT_EQ(::listen(fd, 1), 0);
+  EXPECT_TRUE(is_listed());
+  ::close(fd);
+}
+
+TEST(ControlClient, MembersOfAnotherTypeAreLeftOut) {
+  const auto status = with_known_types({{"title", "x"},
+                                        {"run_dir", {{"a", 1}}},
+                                        {"several_nodes", 3},
+                                        {"workers", {1, {{"rank", "r"}, {"state", 5}, {"pid", 7}}}}});
+  EXPECT_EQ(status, (nlohmann::json{{"title", "x"}, {"workers", {{{"pid", 7}}}}}));
+  EXPECT_EQ(with_known_types({{"workers", 5}}), nlohmann::json::object());
 }
 
 TEST(ControlFolder, ASocketIsNamedByItsAgent) {

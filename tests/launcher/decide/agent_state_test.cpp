@@ -48,7 +48,7 @@ struct Render {
   std::string operator()(const agent_action::SendSignal& a) const {
     return "signal " + joined(a.ranks) + " " + std::to_string(a.signal);
   }
-  std::string operator()(const agent_action::Sweep& a) const { return a.patient ? "sweep patiently" : "sweep"; }
+  std::string operator()(const agent_action::Sweep&) const { return "sweep"; }
   std::string operator()(const agent_action::SetTimer& a) const {
     const char* names[] = {"save", "kill", "pause", "regroup", "replace"};
     return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
@@ -105,6 +105,7 @@ class AgentStateTest : public testing::Test {
     Lines lines;
     for (const AgentAction& action : state_->on(event, now_)) {
       if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
+      if (const auto* sweep = std::get_if<agent_action::Sweep>(&action)) sweep_ = *sweep;
       const std::string line = std::visit(Render{}, action);
       if (!line.empty()) lines.push_back(line);
     }
@@ -141,7 +142,9 @@ class AgentStateTest : public testing::Test {
     return made;
   }
 
+  using How = agent_action::Sweep::How;
   std::optional<AgentState> state_;
+  agent_action::Sweep sweep_;  // the newest order
   Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
   std::vector<RunEvent> events_;
   Lines begin_;
@@ -481,12 +484,45 @@ TEST_F(AgentStateTest, AScriptGetsTheSignalItself) {
   EXPECT_EQ(swept(), Lines{"finish 130"});
 }
 
-TEST_F(AgentStateTest, TheChildOfAWrapperThatDiedOfTheSignalHasTheRestOfTheTime) {
+TEST_F(AgentStateTest, LeftoversOfAStoppedJobHaveTheRestOfTheTime) {
   job(1, false);
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep patiently"});
-  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"sweep"});
+  EXPECT_EQ(exits(0, 3), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kStop);
+  EXPECT_EQ(sweep_.timeout, milliseconds(19990));
   EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, ASignalThatReachedTheWorkersFirstLeavesTheirLeftoversTheWholeTime) {
+  job(1, false);
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kEnd);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kStop);
+  EXPECT_EQ(sweep_.timeout, milliseconds(20000));
+}
+
+TEST_F(AgentStateTest, OnlyARestartDoesNotWaitForLeftovers) {
+  job(1, false, 1);
+  EXPECT_EQ(exits(0, 3), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kEnd);
+  EXPECT_TRUE(sweep_.next_round);
+  EXPECT_EQ(sweep_.timeout, milliseconds(20000));
+  swept();
+  EXPECT_EQ(exits(0, 4), Lines{"sweep"});  // the budget is spent
+  EXPECT_FALSE(sweep_.next_round);
+  job(1, false, 1);
+  EXPECT_EQ(exits(0, 0), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kDone);
+  EXPECT_FALSE(sweep_.next_round);
+}
+
+TEST_F(AgentStateTest, WhatKilledWorkersLeaveIsKilled) {
+  job(1, false);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 0 9"});
+  EXPECT_EQ(dies(0, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kKill);
 }
 
 TEST_F(AgentStateTest, ASecondSignalKillsNow) {
@@ -543,11 +579,13 @@ TEST_F(AgentStateTest, AMemberThatCanSaveAndNotBeHeldAsksForThat) {
   }
 }
 
-TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {
+TEST_F(AgentStateTest, ASecondSignalDuringASweepKillsTheRest) {
   job(1, false);
   on(SignalArrived{SIGINT});
-  EXPECT_EQ(dies(0, SIGINT), Lines{"sweep patiently"});
+  EXPECT_EQ(dies(0, SIGINT), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kStop);
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"sweep"});
+  EXPECT_EQ(sweep_.how, How::kKill);
   EXPECT_EQ(swept(), Lines{"finish 130"});
 }
 
@@ -603,6 +641,45 @@ TEST_F(AgentStateTest, ABareSignalIsAskedAbout) {
   EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 carry"});
   on(SignalArrived{SIGTERM});
   EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 save"});
+}
+
+TEST_F(AgentStateTest, AScriptsReportOfASignalStopsTheJobAfterASave) {
+  job(2, false, 3);
+  says(0, channel::SavesOnStop{});
+  says(1, channel::SavesOnStop{});
+  EXPECT_EQ(says(1, channel::SignalReceived{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{}) << "the agent's own, where all processes were signalled";
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 save"});
+  says(0, channel::StopReady{3});
+  says(1, channel::StopReady{3});
+  exits(0, 85);
+  exits(1, 85);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AScriptsReportOfCtrlCIsNotAPersonsFirst) {
+  job(1, false);
+  says(0, channel::SavesOnStop{});
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGINT}), (Lines{"tell 0 save", "timer save 15000"}));
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0 9"});
+}
+
+TEST_F(AgentStateTest, AReportedSignalIsPassedOnWhereNotAllScriptsCanSave) {
+  job(2, false, 3);
+  says(0, channel::SavesOnStop{});
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), (Lines{"tell 0 now", "signal 0,1 15", "timer kill 20000"}));
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 now"});
+}
+
+TEST_F(AgentStateTest, AMembersScriptThatReportsASignalAsksTheCoordinatorOnce) {
+  member();
+  released(0);
+  says(0, channel::SavesOnStop{});
+  says(1, channel::SavesOnStop{});
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"asks to save and stop 15"});
+  EXPECT_EQ(says(1, channel::SignalReceived{SIGTERM}), Lines{});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
 }
 
 TEST_F(AgentStateTest, WorkersThatWerePreemptedUnaskedEndTheJob) {

@@ -186,17 +186,40 @@ TEST_F(HoldingMember, ALossWhileTheyComeTogetherIsAnotherRound) {
             (Lines{"continue", "regroup 1 as 4 of 6, node 1 of 2, in 2", "regroup 2 as 5 of 6, node 1 of 2, in 2", "start 0"}));
 }
 
-TEST_F(HoldingMember, WhatIsHeldIsNotLost) {
+// The policy sees what was published, and what the group held when the round began: not what ranks report in between.
+TEST_F(HoldingMember, ReportsWhatWasPublishedAndWhatTheRoundBeganWith) {
+  const auto record_of_death = [this](int rank) {
+    later(1);
+    std::optional<FailedRound> record;
+    for (const AgentAction& action :
+         state_->on(WorkerExited{rank, 100 + rank, {.code = 0, .signal = SIGKILL}, now_.realtime_ns}, now_)) {
+      if (const auto* report = std::get_if<agent_action::ReportFailure>(&action)) record = report->record;
+    }
+    return record;
+  };
   says(0, channel::CheckpointPublished{.step = 30});
-  bool reported = false;
-  later(1);
-  for (const AgentAction& action : state_->on(WorkerExited{1, 101, {.code = 0, .signal = SIGKILL}, now_.realtime_ns}, now_)) {
-    const auto* report = std::get_if<agent_action::ReportFailure>(&action);
-    if (report == nullptr) continue;
-    EXPECT_EQ(report->record.newest_checkpoint, 40);
-    reported = true;
-  }
-  EXPECT_TRUE(reported);
+  const auto first = record_of_death(1);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->newest_checkpoint, 30);
+  EXPECT_EQ(first->resumed_from, 0);
+  released(1, 1);
+  comes_together(1, 41, {0, 2});
+  const auto second = record_of_death(1);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->newest_checkpoint, 30);
+  EXPECT_EQ(second->resumed_from, 41);
+  EXPECT_TRUE(survivors_held_more(std::vector{*first}, *second));
+}
+
+TEST_F(HoldingMember, ThatOthersKeepTheirStateIsOnlySaidWhereOneOfThemIsLeft) {
+  dies(1);
+  released(1, 1);
+  EXPECT_NE(emitted<RoundFailed>().back().why.find("the others keep their state"), std::string::npos);
+  job();
+  dies(1);
+  for (const int rank : {0, 2}) dies(rank);  // while they wait
+  released(1, 1);
+  EXPECT_EQ(emitted<RoundFailed>().back().why, "restart 1 of the job");
 }
 
 TEST_F(HoldingMember, WhoLeavesWithASignalKeepsNothing) {

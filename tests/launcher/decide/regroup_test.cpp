@@ -80,6 +80,7 @@ class RegroupingAgent : public test::DrivenAgent {
     begin(world, max_restarts, /*standbys=*/0);
     if (regroupable) says(0, channel::Regroupable{});
     for (int rank = 0; rank < world; ++rank) runs(rank, 0);
+    for (int rank = 0; rank < world; ++rank) joined(rank, 0, 0);
     later(5000);
   }
   Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns}); }
@@ -181,6 +182,43 @@ TEST_F(RegroupingAgent, StepsThatSurvivorsHaveMadeRefillTheBudget) {
   }
 }
 
+// Rank 0 reports more in each round and is lost with it. Rank 1 holds step 5 at each regroup.
+TEST_F(RegroupingAgent, StepsThatARankHasOnlyReportedRefillNothing) {
+  job(2, 2);
+  std::vector<std::string> why;
+  for (int round = 1; round <= 3; ++round) {
+    later(5000);
+    says(0, channel::Progress{.step = 10 * round});
+    dies(0);
+    completes(round, 5, 0);
+    why.push_back(emitted<RoundFailed>().back().why);
+  }
+  // The first regroup is progress: before it nothing was held.
+  EXPECT_EQ(why, (Lines{"restart 1 of 2: rank 0 is replaced", "restart 1 of 2: rank 0 is replaced",
+                        "restart 2 of 2: rank 0 is replaced"}));
+  says(0, channel::Progress{.step = 40});
+  EXPECT_EQ(dies(0), (Lines{"now 1", "signal 1 15"})) << "the budget is spent";
+}
+
+// Both workers end at the same call in each round, and which of them reported more differs.
+TEST_F(RegroupingAgent, ACrashOfAllWorkersThatReportStepsSpendsTheBudget) {
+  job(2, 3);
+  int rounds = 0;
+  for (const int step : {10, 15, 10, 20, 10, 15}) {
+    says(0, channel::Progress{.step = step});
+    if (dies(0).front().starts_with("now")) break;  // the budget is spent
+    if (timers_.contains(AgentTimer::kReplace)) on(TimerFired{AgentTimer::kReplace});
+    dies(1);
+    if (timers_.contains(AgentTimer::kReplace)) on(TimerFired{AgentTimer::kReplace});
+    ++rounds;
+    for (int rank = 0; rank < 2; ++rank) runs(rank, 0);
+    for (int rank = 0; rank < 2; ++rank) joined(rank, rounds, 0);
+    EXPECT_TRUE(emitted<Regrouped>().back().kept.empty());
+  }
+  EXPECT_EQ(rounds, 3);
+  EXPECT_TRUE(emitted<RoundFailed>().back().why.starts_with("restart 3 of 3: rank 0 is replaced"));
+}
+
 TEST_F(RegroupingAgent, TheSameFailureAtTheSameStepWithoutProgressEndsTheJob) {
   job(2);
   says(0, channel::Progress{.step = 16});
@@ -248,14 +286,70 @@ TEST_F(RegroupingAgent, ASignalWaitsForAllToBeTogetherAndThenSaves) {
   EXPECT_EQ(joined(1, 1, 40), Lines{"save 0,1"});
 }
 
-TEST_F(RegroupingAgent, ASignalThatWaitsTooLongStopsAtOnceAndNoRoundFollows) {
-  job(2);
+TEST_F(RegroupingAgent, ASignalThatWaitsTooLongHasTheSurvivorsSaveWithoutTheReplacement) {
+  job(3);
+  says(0, channel::Progress{.step = 40});
   dies(1);
   on(SignalArrived{SIGTERM});
+  ready(0, 1, 40);
+  later(10000);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), (Lines{"signal 1 9", "regroup 0 as 2", "regroup 2 as 2", "save 0,2"}));
+  EXPECT_EQ(timers_.at(AgentTimer::kSave), milliseconds(5000)) << "a half and a quarter of the time are gone or kept";
+  EXPECT_TRUE(emitted<RegroupFailed>().empty()) << "nothing starts again";
+  EXPECT_EQ(dies(1), Lines{});
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(says(2, channel::StopReady{41}), Lines{"tell"});
+  says(0, channel::CheckpointPublished{.step = 41});
+  exits(0, 85);
+  EXPECT_EQ(exits(2, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+}
+
+TEST_F(RegroupingAgent, AReplacementThatFailsDuringAStopKeepsNoSurvivorFromSaving) {
+  job(2);
+  dies(1);
+  ready(0, 1, 40);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(dies(1, SIGTERM), (Lines{"regroup 0 as 2", "save 0"}));  // the signal had reached all processes of the job
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+}
+
+TEST_F(RegroupingAgent, AStopDoesNotWaitForAReplacementThatStillPauses) {
+  job(2);
+  dies(1);
+  ready(0, 1, 40);
+  dies(1);
+  ready(0, 2, 40);
+  dies(1);  // now it pauses
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"regroup 0 as 4", "save 0"}));
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+}
+
+TEST_F(RegroupingAgent, AStopWithoutASurvivorEndsAtOnce) {
+  job(2);
+  dies(1);
+  dies(0);
+  on(SignalArrived{SIGTERM});
   EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), (Lines{"now 0,1", "signal 0,1 15"}));
+  EXPECT_TRUE(emitted<RegroupFailed>().empty()) << "no round follows";
   dies(0, SIGTERM);
   dies(1, SIGTERM);
   EXPECT_EQ(on(RoundSwept{}), Lines{"finish 143"});
+}
+
+TEST_F(RegroupingAgent, AFailureOfTheAgentWhileTheyRegroupHasTheSurvivorsSave) {
+  job(2);
+  dies(1);
+  EXPECT_EQ(on(AgentFailed{.exit_code = 89, .why = "a check", .running = {0, 1}}),
+            (Lines{"signal 1 9", "regroup 0 as 2", "save 0"}));
+  dies(1);
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 89"});
 }
 
 TEST_F(RegroupingAgent, ASecondSignalKillsAlsoThoseThatRegroup) {
@@ -371,6 +465,18 @@ TEST_F(ReplacementWithoutData, AWorkerThatHasTrainedMakesAUsageErrorOfItsOwn) {
   EXPECT_EQ(finds_no_data(), (Lines{"now 0", "signal 0 15"}));
   EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
   EXPECT_EQ(on(RoundSwept{}), Lines{"finish 2"});
+}
+
+TEST_F(ReplacementWithoutData, BadDataOfARankThatHasTrainedLetsTheOthersSave) {
+  job(3);
+  says(1, channel::Progress{.step = 40});
+  EXPECT_EQ(finds_no_data(), (Lines{"regroup 0 as 1", "regroup 2 as 1", "save 0,2"}));
+  says(0, channel::StopReady{40});
+  says(2, channel::StopReady{40});
+  exits(0, 85);
+  EXPECT_EQ(exits(2, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 2"}) << "the next start will meet the same data";
+  EXPECT_NE(emitted<RunEnded>().back().why.find("have saved what they held"), std::string::npos);
 }
 
 // The corrupt rank of three is replaced by a copy of another. Of two, either may be the corrupt one, so none is kept.

@@ -60,6 +60,23 @@ TEST_F(Spares, AScriptThatPrintsNothingGetsThemAfterAWhile) {
   EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 1"});
 }
 
+// Its replacement must compute with the same batch size as the other ranks (docs/out-of-memory.md).
+TEST_F(Spares, TheReplacementOfAnUnresponsiveSpareHasTheRoundsFacts) {
+  script(2, 2);
+  on(ScriptSpeaks{});
+  on(StandbyReady{2});
+  on(WorkerExited{.rank = 0, .pid = 100, .status = {.code = 1}, .time_ns = now_.realtime_ns, .out_of_memory = "MemoryError"});
+  dies(1, SIGTERM);
+  ASSERT_EQ(on(RoundSwept{}), Said{"round 2"});
+  later(1);
+  const auto actions = state_->on(SpareUnresponsive{0}, now_);
+  ASSERT_EQ(actions.size(), 1u);
+  const auto& start = std::get<agent_action::StartWorker>(actions[0]);
+  EXPECT_EQ(start.facts, (RestartFacts{"out_of_memory", 1}));
+  EXPECT_EQ(start.restart_count, 1);
+  EXPECT_EQ(start.round, 1);
+}
+
 TEST_F(Spares, TheNextRoundTakesThoseThatAreReadyAndRefillsThemOnceItSpeaks) {
   script(3, 3);
   on(ScriptSpeaks{});

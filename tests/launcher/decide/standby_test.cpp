@@ -201,6 +201,7 @@ TEST_F(AgentWithStandbys, OneThatDiesAsAWorkerIsALoss) {
   job(2, 1);
   come_together(0, 0);
   finishes(5);
+  later(5000);
   dies(1);
   on(WorkerSaid{1, channel::PhaseChange{.phase = channel::Phase::kJoining}});
   on(WorkerSaid{0, channel::RegroupReady{1, 7}});  // further on than it was known to be: not the same failure again

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 namespace ddprun::guardian {
 namespace {
 
@@ -33,16 +35,30 @@ TEST_F(WorkerTableTest, AWorkerIsFoundByNumberProcessAndPidfd) {
   EXPECT_EQ(table_.number_of_process(::getpid()), std::nullopt);
 }
 
-TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsGroupUntilTheNextRound) {
-  const int pidfd = table_.add(4, pid_, 100, false).pidfd;
+TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsMarkUntilTheNextRound) {
+  const int pidfd = table_.add(4, pid_, 100, false, {.rank = "9", .store_port = 700}).pidfd;
+  table_.note_reached(4, SIGTERM);
   table_.remove(4);
   EXPECT_TRUE(table_.none_at_work());
   EXPECT_EQ(table_.find(4), nullptr);
   EXPECT_EQ(table_.number_of_pidfd(pidfd), std::nullopt);
   EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
-  EXPECT_TRUE(table_.was_group_of_worker(pid_));
-  table_.forget_groups();
-  EXPECT_FALSE(table_.was_group_of_worker(pid_));
+  ASSERT_EQ(table_.marks().size(), 1u);
+  EXPECT_EQ(table_.marks()[0].pid, pid_);
+  EXPECT_EQ(table_.marks()[0].rank, "9");
+  EXPECT_TRUE(table_.marks()[0].reached);
+  table_.forget_ended();
+  EXPECT_TRUE(table_.marks().empty());
+}
+
+TEST_F(WorkerTableTest, AnEndedWorkerThatIsKeptIsNoProcess) {
+  const int pidfd = table_.add(4, pid_, 100, false).pidfd;
+  table_.keep_ended(4, {.kind = Notice::Kind::kExited, .worker = 4});
+  EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
+  EXPECT_EQ(table_.number_of_process(pid_), std::nullopt);
+  EXPECT_FALSE(table_.none_at_work());
+  table_.remove(4);
+  EXPECT_TRUE(table_.none_at_work());
 }
 
 TEST_F(WorkerTableTest, ASpareIsPassedByUntilItIsEmployed) {
@@ -50,12 +66,14 @@ TEST_F(WorkerTableTest, ASpareIsPassedByUntilItIsEmployed) {
   EXPECT_TRUE(table_.none_at_work());
   EXPECT_TRUE(table_.has_spares());
   EXPECT_EQ(table_.without_spares({1, pid_}), std::vector<pid_t>{1});
-  table_.forget_groups();  // a round has ended meanwhile
-  EXPECT_TRUE(table_.employ(4));
+  EXPECT_TRUE(table_.marks().empty());
+  table_.forget_ended();  // a round has ended meanwhile
+  EXPECT_TRUE(table_.employ(4, "7", 700));
   EXPECT_FALSE(table_.none_at_work());
   EXPECT_FALSE(table_.has_spares());
   EXPECT_EQ(table_.without_spares({1, pid_}), (std::vector<pid_t>{1, pid_}));
-  EXPECT_TRUE(table_.was_group_of_worker(pid_));
+  ASSERT_EQ(table_.marks().size(), 1u);
+  EXPECT_EQ(table_.marks()[0].rank, "7");
   EXPECT_FALSE(table_.employ(4));
   EXPECT_FALSE(table_.employ(5));
   table_.remove(4);

@@ -60,6 +60,12 @@ TEST(Normalise, AmbiguousPrefixesNameTheirCandidates) {
 TEST(Normalise, UnknownOptionsNameTheNearest) {
   EXPECT_EQ(error_of({"--nproc-per-nod3", "2", "x"}), "unknown option --nproc-per-nod3. Did you mean --nproc-per-node?");
   EXPECT_EQ(error_of({"--max_restart5", "x"}), "unknown option --max_restart5. Did you mean --max-restarts?");
+  EXPECT_EQ(error_of({"--gpus", "2", "x"}), "unknown option --gpus. Here it is --nproc-per-node");
+  EXPECT_EQ(error_of({"--nprocs=2", "x"}), "unknown option --nprocs. Here it is --nproc-per-node");
+  EXPECT_EQ(error_of({"-n", "2", "x"}), "unknown option -n. Here it is --nproc-per-node");
+  EXPECT_EQ(
+      error_of({"t.json", "--lr", "0.1"}),
+      "unknown option --lr. Here it is optimizer.lr=VALUE after a train.json; options of a script stand after the script");
   EXPECT_EQ(error_of({"-x", "s.py"}), "unknown option -x; ddprun --help lists the options");
 }
 

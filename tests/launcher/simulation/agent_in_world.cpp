@@ -270,7 +270,8 @@ class AgentInWorld final : public SimulatedLauncher {
   }
   void carry(const agent_action::Sweep& action) {
     if (!alive_ranks().empty()) host_.violate("a round is swept while a worker runs");
-    const std::int64_t takes = action.patient ? up_to(3 * kTickSecond) : kTick + up_to(20 * kTick);
+    const std::int64_t takes =
+        action.how == agent_action::Sweep::How::kStop ? up_to(3 * kTickSecond) : kTick + up_to(20 * kTick);
     host_.in_agent(takes, [this, number = ++sweeps_] {
       if (number == sweeps_) feed(agent_event::RoundSwept{});
     });

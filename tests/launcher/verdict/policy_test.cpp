@@ -122,6 +122,55 @@ TEST(RestartPolicy, AUsageErrorOfAReplacementSaysNothingAgainstTheStateOfTheOthe
   EXPECT_FALSE(decide({crashed_round(2)}, {.max_restarts = 0}).others_save);
 }
 
+// Progress is what was published, or what the next round began with after the last one's survivors had agreed on it.
+TEST(RestartPolicy, SurvivorsHeldMoreIfTheRoundBeganWithMoreThanAllBefore) {
+  const FailedRound fresh = crash_at(10, 0, -1);
+  EXPECT_TRUE(survivors_held_more(std::vector{fresh}, crash_at(20, 10, -1)));
+  EXPECT_FALSE(survivors_held_more(std::vector{fresh}, crash_at(20, 0, -1)));  // all were lost
+  EXPECT_FALSE(survivors_held_more(std::vector{crash_at(15, 0, 10)}, crash_at(20, 10, 10))) << "a checkpoint, counted before";
+  EXPECT_FALSE(survivors_held_more(std::vector<FailedRound>{}, crash_at(120, 100, -1))) << "an earlier start's work";
+  EXPECT_FALSE(survivors_held_more(std::vector{crash_at(-1, -1, -1)}, crash_at(10, 0, -1))) << "no group had formed before";
+  // Lost and done again: step 10 was held once.
+  EXPECT_FALSE(survivors_held_more(std::vector{fresh, crash_at(11, 10, -1), fresh}, crash_at(11, 10, -1)));
+}
+
+TEST(RestartPolicy, StepsThatWereOnlyReportedRefillNothing) {
+  std::vector<FailedRound> history;
+  for (const std::int64_t step : {10, 15, 10}) {
+    history.push_back(crash_at(step, 0, -1));
+    EXPECT_EQ(decide(history, {.max_restarts = 3, .refill_by_progress = true}).why,
+              "restart " + std::to_string(history.size()) + " of 3");
+  }
+  history.push_back(crash_at(30, 0, -1));
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 3, .refill_by_progress = true})), 1);
+}
+
+TEST(RestartPolicy, WhatSurvivorsHeldRefillsTheBudgetAndBreaksASeriesOfSameFailures) {
+  std::vector<FailedRound> history{crash_at(10, 0, -1)};
+  for (int i = 1; i < 10; ++i) {
+    history.push_back(crash_at(10 * i + 10, 10 * i, -1));
+    EXPECT_EQ(decide(history, {.max_restarts = 1, .refill_by_progress = true}).why, "restart 1 of 1");
+  }
+  RestartRules rules;
+  rules.same_failure_rounds = 3;
+  const std::vector<FailedRound> held_more{crash_at(41, 20, 20), crash_at(41, 30, 20), crash_at(41, 40, 20)};
+  EXPECT_EQ(code_of(decide(held_more, {.max_restarts = 9, .rules = rules})), -1);
+  const std::vector<FailedRound> same{crash_at(41, 40, 20), crash_at(41, 40, 20), crash_at(41, 40, 20)};
+  EXPECT_EQ(code_of(decide(same, {.max_restarts = 9, .rules = rules})), 83);
+}
+
+TEST(RestartPolicy, BadDataOfARankThatHasTrainedLetsTheOthersSaveAndEndsWithItsCode) {
+  FailedRound bad = crash_at(40, 20, 20);
+  bad.cause = Cause::kUsage;
+  bad.status.code = 2;
+  const Verdict end = decide({bad}, {.max_restarts = 3});
+  EXPECT_EQ(code_of(end), 2);
+  EXPECT_TRUE(end.others_save);
+  EXPECT_FALSE(end.preempted_once_saved);
+  bad.step = 20;  // it has made no step since the round began
+  EXPECT_FALSE(decide({bad}, {.max_restarts = 3}).others_save);
+}
+
 TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
   const std::vector<FailedRound> stuck{crash_at(41, 0, 40), crash_at(41, 40, 40)};
   EXPECT_EQ(code_of(decide(stuck, {.max_restarts = 3})), 83);

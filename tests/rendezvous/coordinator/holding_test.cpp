@@ -89,6 +89,16 @@ TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
   EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved: run it again to go on");
 }
 
+// The next start would meet the same data, so the code is not the one that asks for it.
+TEST_F(WithoutAReplacement, BadDataEndsTheJobWithItsCodeOnceTheStateIsSaved) {
+  ends(Cause::kUsage, true);
+  says(kSelfLink, StopReady{.round = round(), .started = 40});
+  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 2);
+  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved");
+}
+
 TEST_F(WithoutAReplacement, OneNodeAfterTheOtherIsAskedUntilOneHasSaved) {
   ends(Cause::kLateUsage, true);
   says(kSelfLink, Stopped{.round = round()});

@@ -45,8 +45,11 @@ class RunningRound : public testing::Test {
     settings.judge = [](const FailureReport& failure, const Budget& before) {
       Verdict verdict;
       if (failure.message == kLastFailure) {
-        return Verdict{
-            .exit_code = 2, .others_save = failure.failed.cause == Cause::kLateUsage, .why = "0 of 0 restarts are left"};
+        const bool bad_data = failure.failed.cause == Cause::kUsage;
+        return Verdict{.exit_code = 2,
+                       .others_save = bad_data || failure.failed.cause == Cause::kLateUsage,
+                       .preempted_once_saved = !bad_data,
+                       .why = "0 of 0 restarts are left"};
       }
       verdict.restart = true;
       verdict.after = before;

@@ -2,6 +2,7 @@
 #include "trainer/picture_files/decode.hpp"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -45,6 +46,83 @@ TEST(DecodePicture, OtherKindsOfPngBecomeThreeColoursOfEightBits) {
   // What a transparent pixel's colours are, and not what lies behind it.
   EXPECT_EQ(decode_picture(test::png_of(1, 3, PNG_FORMAT_RGBA, clear.data()), "cat").pixels,
             (Bytes{10, 20, 30, 40, 50, 60, 70, 80, 90}));
+}
+
+// With one more chunk behind IHDR.
+std::string with_chunk(const std::string& png, const std::string& type, const std::string& data) {
+  constexpr std::size_t kBehindHeader = 33;
+  const auto four = [](std::size_t n) {
+    return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8), static_cast<char>(n)};
+  };
+  const std::string named = type + data;
+  const std::size_t crc = ::crc32(0, reinterpret_cast<const Bytef*>(named.data()), static_cast<uInt>(named.size()));
+  return png.substr(0, kBehindHeader) + four(data.size()) + named + four(crc) + png.substr(kBehindHeader);
+}
+
+std::string gamma_of(std::uint32_t gamma) {
+  return {static_cast<char>(gamma >> 24), static_cast<char>(gamma >> 16), static_cast<char>(gamma >> 8),
+          static_cast<char>(gamma)};
+}
+
+// Pillow takes the stored numbers of each kind: gamma says how to show them.
+TEST(DecodePicture, TheGammaOfAPngChangesNoPixel) {
+  Bytes bytes(16 * 16 * 4);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
+  std::vector<std::uint16_t> wide(16 * 16 * 3);
+  for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<std::uint16_t>(i * 81);
+  const std::vector<std::string> pictures{
+      test::png_of(16, 16, PNG_FORMAT_RGB, bytes.data()),       test::png_of(16, 16, PNG_FORMAT_GRAY, bytes.data()),
+      test::png_of(16, 16, PNG_FORMAT_RGBA, bytes.data()),      test::png_of(16, 16, PNG_FORMAT_GA, bytes.data()),
+      test::png_of(16, 16, PNG_FORMAT_LINEAR_RGB, wide.data()), test::png_of(16, 16, PNG_FORMAT_LINEAR_Y, wide.data())};
+  for (std::size_t i = 0; i < pictures.size(); ++i) {
+    // libpng writes gAMA 1.0 into pictures of 16 bits; their numbers are taken as they are as well.
+    const Bytes plain = decode_picture(pictures[i], "cat").pixels;
+    if (i == 0) {
+      EXPECT_EQ(plain, Bytes(bytes.begin(), bytes.begin() + 16 * 16 * 3));
+    }
+    for (const std::uint32_t gamma : {45'455U, 100'000U, 55'556U, 22'727U}) {
+      EXPECT_EQ(decode_picture(with_chunk(pictures[i], "gAMA", gamma_of(gamma)), "cat").pixels, plain) << i << ": " << gamma;
+    }
+  }
+}
+
+TEST(DecodePicture, OnlyAGammaThatChangedPixelsMakesOtherData) {
+  const Bytes grey{0, 100, 255};
+  const std::string plain = test::png_of(1, 3, PNG_FORMAT_GRAY, grey.data());
+  EXPECT_FALSE(has_png_gamma(plain));
+  EXPECT_FALSE(has_png_gamma(with_chunk(plain, "gAMA", gamma_of(45'455))));
+  EXPECT_TRUE(has_png_gamma(with_chunk(plain, "gAMA", gamma_of(100'000))));
+  EXPECT_TRUE(has_png_gamma(with_chunk(plain, "gAMA", gamma_of(22'727))));
+  EXPECT_FALSE(has_png_gamma(""));
+  EXPECT_FALSE(has_png_gamma(plain.substr(0, 40)));
+}
+
+// A few kilobytes of text could unpack to megabytes each.
+TEST(DecodePicture, ChunksThatMakeNoPixelsAreNotRead) {
+  const std::string png = test::png_of(test::smooth_picture(5, 5, 1));
+  EXPECT_EQ(decode_picture(with_chunk(png, "zTXt", "no text"), "cat").pixels, decode_picture(png, "cat").pixels);
+  EXPECT_EQ(decode_picture(with_chunk(png, "iCCP", "no profile"), "cat").pixels, decode_picture(png, "cat").pixels);
+}
+
+TEST(DecodePicture, LimitsAreNamed) {
+  std::string png = test::png_of(test::smooth_picture(5, 5, 1));
+  const auto put = [](std::string& bytes, std::size_t at, const std::string& text) { bytes.replace(at, text.size(), text); };
+  put(png, 16, gamma_of(65'535) + gamma_of(65'535));  // the sides
+  const auto crc = static_cast<std::uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(png.data()) + 12, 17));
+  put(png, 29, gamma_of(crc));
+  EXPECT_EQ(refusal_of_picture(png), "cat: has 65535 x 65535 pixels; at most 89478485 can be read");
+
+  // A scan of the same coefficients again is legal, and each costs the time of a whole picture.
+  std::string jpeg = test::progressive_jpeg_of(test::smooth_picture(16, 16, 1));
+  EXPECT_EQ(refusal_of_picture(jpeg), "");
+  const std::size_t first_scan = jpeg.find("\xff\xda");
+  const std::size_t second_scan = jpeg.find("\xff\xc4", first_scan);
+  ASSERT_NE(second_scan, std::string::npos);
+  std::string many = jpeg.substr(0, second_scan);
+  const std::string scan = jpeg.substr(first_scan, second_scan - first_scan);
+  for (int i = 0; i < 600; ++i) many += scan;
+  many += jpeg.substr(second_scan);
+  EXPECT_EQ(refusal_of_picture(many), "cat: is a damaged JPEG picture: it has more than 500 scans, the limit for its size");
 }
 
 // Of a smooth picture of quality 95, at most 6 of 256 levels: half a level a step of the transformation and of the colours.

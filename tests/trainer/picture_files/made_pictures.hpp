@@ -47,7 +47,7 @@ inline std::string png_of(const trainer::PixelRows& picture) {
 
 // `components` of `colours`, such as 3 of JCS_RGB.
 inline std::string jpeg_of(std::int64_t height, std::int64_t width, int components, J_COLOR_SPACE colours,
-                           const std::uint8_t* pixels) {
+                           const std::uint8_t* pixels, bool progressive = false) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg.err = ::jpeg_std_error(&errors);
@@ -61,6 +61,7 @@ inline std::string jpeg_of(std::int64_t height, std::int64_t width, int componen
   jpeg.in_color_space = colours;
   ::jpeg_set_defaults(&jpeg);
   ::jpeg_set_quality(&jpeg, 95, TRUE);
+  if (progressive) ::jpeg_simple_progression(&jpeg);
   ::jpeg_start_compress(&jpeg, TRUE);
   for (std::int64_t row = 0; row < height; ++row) {
     auto* line = const_cast<JSAMPROW>(pixels + row * width * components);
@@ -71,6 +72,10 @@ inline std::string jpeg_of(std::int64_t height, std::int64_t width, int componen
   ::jpeg_destroy_compress(&jpeg);
   std::free(memory);
   return bytes;
+}
+
+inline std::string progressive_jpeg_of(const trainer::PixelRows& picture) {
+  return jpeg_of(picture.height, picture.width, 3, JCS_RGB, picture.pixels.data(), /*progressive=*/true);
 }
 
 inline std::string jpeg_of(const trainer::PixelRows& picture) {

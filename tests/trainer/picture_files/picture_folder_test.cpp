@@ -128,6 +128,35 @@ TEST_F(PictureFolders, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal(), "none: can't be listed: No such file or directory; expected a folder of pictures");
 }
 
+TEST_F(PictureFolders, FilesThatAreNotUsedAreCounted) {
+  EXPECT_EQ(
+      notes_on_picture_folders(config_),
+      (std::vector<std::string>{
+          (folder_ / "train").string() + ": 1 file is not used (1 *.txt); pictures are *.jpg, *.jpeg and *.png in the folder "
+                                         "of their class",
+          (folder_ / "test").string() + ": 1 file is not used (1 *.txt); pictures are *.jpg, *.jpeg and *.png in the folder "
+                                        "of their class"}));
+  for (const char* name : {"train/cat/2.webp", "train/cat/3.webp", "train/cat/more/4.png", "train/5.jpg", "train/cat/README"}) {
+    std::filesystem::create_directories((folder_ / name).parent_path());
+    write_text(folder_ / name, "x");
+  }
+  std::filesystem::remove(folder_ / "test/cat/notes.txt");
+  EXPECT_EQ(notes_on_picture_folders(config_),
+            std::vector<std::string>{(folder_ / "train").string() +
+                                     ": 6 files are not used (1 *.txt, 2 *.webp, 2 in other folders, 1 without an ending); "
+                                     "pictures are *.jpg, *.jpeg and *.png in the folder of their class"});
+}
+
+// A run that began while gamma was applied is not continued silently with other pixels.
+TEST_F(PictureFolders, GammaThatWasAppliedOnceMakesOtherData) {
+  const std::string before = read_picture_folders(config_).train->fingerprint();
+  EXPECT_EQ(before.find("gamma"), std::string::npos);
+  std::string png = test::png_of(test::smooth_picture(12, 20, 0));
+  png.insert(33, std::string("\0\0\0\4gAMA\0\1\x86\xa0\x31\xe8\x96\x5f", 16));  // 1.0
+  write_text(folder_ / "train/cat/0.PNG", png);
+  EXPECT_TRUE(read_picture_folders(config_).train->fingerprint().ends_with(" (gamma of PNG files not applied)"));
+}
+
 TEST_F(PictureFolders, OtherPicturesHaveAnotherFingerprint) {
   const std::string before = read_picture_folders(config_).train->fingerprint();
   EXPECT_EQ(read_picture_folders(config_).train->fingerprint(), before);

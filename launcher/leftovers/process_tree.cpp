@@ -1,5 +1,5 @@
-// Implementation of guardian_sweep.hpp: /proc/self/task/<tid>/children where the kernel has it, a scan of /proc otherwise.
-#include "launcher/guardian/guardian_sweep.hpp"
+// Implementation of process_tree.hpp: /proc/self/task/<tid>/children where the kernel has it, a scan of /proc otherwise.
+#include "launcher/leftovers/process_tree.hpp"
 
 #include <dirent.h>
 #include <poll.h>
@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "common/system/start_program.hpp"
 #include "launcher/machine/kernel_file.hpp"
 
 namespace ddprun::guardian {
@@ -117,8 +118,19 @@ bool is_ending(pid_t pid) {
   return std::sscanf(status_of(pid).c_str(), " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & kExiting) != 0;
 }
 
-pid_t group_of(pid_t pid) {
-  return ::getpgid(pid);
+bool is_below_this_process(pid_t pid) {
+  constexpr int kMostSteps = 256;  // parents change while they are followed
+  for (int step = 0; step < kMostSteps && pid > 1; ++step) {
+    pid = parent_of(pid);
+    if (pid == ::getpid()) return true;
+  }
+  return false;
+}
+
+void reap_orphans_of_others() {
+  for (const pid_t pid : children_of_this_process()) {
+    if (!is_own_child(pid)) ::waitpid(pid, nullptr, WNOHANG);
+  }
 }
 
 // Whoever comes first is reaped first: one that waits in the kernel and cannot die must not keep alive what the others leave

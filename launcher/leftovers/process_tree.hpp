@@ -1,6 +1,6 @@
-// Finds and kills the processes that are left below a process: its children, which include every orphan, since it is a
-// subreaper. The guardian uses it, and so does the agent when the guardian has died. Killing children until there are none
-// reaches every descendant, because a dead child's children become children of the subreaper.
+// Finds and kills the processes below a process: its children, which include every orphan, since it is a subreaper. The
+// guardian uses it, and so does the agent when the guardian has died. Killing children until there are none reaches every
+// descendant, because a dead child's children become children of the subreaper.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +19,11 @@ std::vector<pid_t> descendants_of(pid_t pid);
 // The process has begun to end (a zombie has, too), or is gone.
 bool is_ending(pid_t pid);
 
-// Process group of a process; -1 when it is gone.
-pid_t group_of(pid_t pid);
+// Whether a process descends from this one, by the parents that /proc shows now.
+bool is_below_this_process(pid_t pid);
+
+// Reaps the children that have ended and that no part of this process has started (common/system/start_program.hpp).
+void reap_orphans_of_others();
 
 // Kills (SIGKILL) and reaps children until only those in `spared` are left. It blocks: use it in the last moments of a process.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared = {});

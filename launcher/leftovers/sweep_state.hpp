@@ -1,0 +1,286 @@
+// What becomes of the processes that workers leave behind, as a pure state machine. The guardian reports the processes that it
+// sees and the time; orders come out. launcher/leftovers/keeper.hpp feeds it and carries the orders out.
+//
+// The problem. A worker starts processes of its own, and some outlive it: Python's resource tracker removes shared memory when
+// its parent is gone, a start script dies of the signal while the trainer behind it still saves, a start script ends although
+// it has started the trainer in the background. The guardian is a subreaper, so it becomes the parent of all of them. If it
+// killed them at once, shared memory would leak and saves would be lost. If it waited for all of them, a forgotten daemon would
+// keep a job from its end.
+//
+// The rules.
+//   A worker that the agent stops has ended when nothing of it is left. The agent's own deadline kills it and them.
+//   A worker that exits with 0 has ended when no leftover works for the job: none is connected to the store or the worker
+//   channel, and none runs the worker's own program. A leftover has kGrace to connect, and longer while it is busy starting.
+//   A worker that fails has ended at once.
+//   When all workers have ended, the agent orders a sweep. Leftovers have kGrace, then SIGTERM, then SIGKILL. One with a
+//   handler for SIGTERM, or that a signal has reached before, has the shutdown timeout before SIGKILL: it may be saving. The
+//   next round waits only for leftovers that hold what it needs.
+//
+//     round runs -- sweep is ordered --> sweeping, until none is left that must be awaited --> round is over
+//     round runs -- the last child was a worker ------------------------------------------> round is over, without a sweep
+#pragma once
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace ddprun::guardian {
+
+class SweepState {
+ public:
+  using Time = std::chrono::milliseconds;   // of a clock that only grows
+  static constexpr Time kGrace{1000};       // for a leftover to end by itself; also the time between two looks
+  static constexpr Time kStarting{60'000};  // so old may a process be that still loads its libraries
+
+  enum class How : std::int32_t {
+    kKill,  // SIGKILL now
+    kStop,  // the job is being stopped: leftovers have the rest of the time
+    kEnd,   // the round failed
+    kDone,  // all workers exited with 0: leftovers that work for the job continue
+  };
+  struct Order {
+    How how = How::kKill;
+    Time timeout{0};          // kStop: what is left of the stop's time; kEnd, kDone: from SIGTERM to SIGKILL
+    bool next_round = false;  // another round follows, which waits only for what holds its resources
+  };
+  // A child of the guardian that is neither a worker nor a spare nor the store.
+  struct Seen {
+    pid_t pid = 0;
+    int worker = -1;       // the number of the worker that left it; -1: unknown
+    bool works = false;    // connected to the job's store or channel, or runs the worker's program
+    bool holds = false;    // the next round may need what it has: a device, a port
+    bool catches = false;  // it has a handler for SIGTERM
+    bool reached = false;  // a signal for its worker has reached it
+    bool busy = false;     // it has used CPU time since the look before
+    Time age{0};
+  };
+  // How a worker ended that has left something.
+  enum class Ended { kStopped, kDone, kFailed };
+  struct Orders {
+    bool kill_cgroups = false;
+    bool kill_children = false;  // all children of the round
+    bool swept = false;          // answer the agent
+    std::vector<pid_t> terminate{};
+    std::vector<pid_t> kill{};
+    std::vector<pid_t> named{};     // people should know that these were ended
+    std::optional<Time> look_at{};  // look again then
+  };
+
+  // A worker with leftovers has ended. They are known from here on; call step() for what follows.
+  void worker_left(int worker, Ended how, const std::vector<Seen>& seen, Time now) {
+    ended_[worker] = how;
+    see(seen, now);
+  }
+  // The agent stops a worker that has ended. `reaches`: what it has left has got the signal, and does not ignore it.
+  void worker_stopped(int worker, bool reaches) {
+    if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
+    for (auto& [pid, one] : all_) {
+      if (one.worker == worker && reaches) one.reached = true;
+    }
+  }
+  // Whether a worker that has ended still counts as running, because of what it has left.
+  bool keeps(int worker, Time now) const {
+    const auto found = ended_.find(worker);
+    if (found == ended_.end() || found->second == Ended::kFailed) return false;
+    for (const auto& [pid, one] : all_) {
+      if (one.worker == worker && (found->second == Ended::kStopped || one.works || starts(one, now))) return true;
+    }
+    return false;
+  }
+  void forget_worker(int worker) { ended_.erase(worker); }
+  // The leftovers of a worker, also of one whose end is not reported yet.
+  std::vector<pid_t> left_by(int worker) const {
+    std::vector<pid_t> pids;
+    for (const auto& [pid, one] : all_) {
+      if (one.worker == worker) pids.push_back(pid);
+    }
+    return pids;
+  }
+  // The first leftover of that worker that works for the job.
+  std::optional<pid_t> works_for(int worker) const {
+    for (const auto& [pid, one] : all_) {
+      if (one.worker == worker && one.works) return pid;
+    }
+    return std::nullopt;
+  }
+
+  // The agent orders a sweep; a later order replaces an earlier one.
+  Orders ordered(const Order& order, const std::vector<Seen>& seen, Time now) {
+    sweeping_ = true;
+    order_ = order;
+    deadline_ = now + order.timeout;
+    see(seen, now);
+    for (auto& [pid, one] : all_) {
+      if (one.kept && order.how != How::kKill) continue;
+      one.how = order.how;
+      one.patience = order.timeout;
+    }
+    Orders orders = step(seen, now);
+    orders.kill_cgroups = order.how == How::kKill;
+    return orders;
+  }
+
+  // These leftovers are there now. Call it when a child has ended, and at Orders::look_at.
+  Orders step(const std::vector<Seen>& seen, Time now) {
+    see(seen, now);
+    Orders orders;
+    orders.kill_children = overdue_ || (sweeping_ && order_.how == How::kKill && !all_.empty());
+    bool awaited = false;
+    for (auto& [pid, one] : all_) {
+      end(pid, one, orders, now);
+      const bool blocks = one.works || one.holds || one.reached || one.how == How::kStop || one.how == How::kKill;
+      awaited = awaited || !order_.next_round || (blocks && !one.kept);
+    }
+    if (sweeping_ && !awaited) {
+      sweeping_ = false;
+      round_is_over_ = true;
+      orders.swept = true;
+      ended_.clear();
+      for (auto& [pid, one] : all_) one.kept = true;
+    }
+    return orders;
+  }
+
+  // The last worker was reaped. True when no process of the round is left, so that no sweep is needed.
+  bool last_worker_ended(bool has_children) {
+    if (has_children || sweeping_) return false;
+    round_is_over_ = true;
+    return true;
+  }
+
+  // The coordinator has not answered in time: another one may lead the job by now, and its workers must be the only ones.
+  Orders grant_ended() {
+    overdue_ = true;
+    return {.kill_children = true};
+  }
+  // The grant has another end, or none.
+  void grant_renewed() { overdue_ = false; }
+
+  // No process of the round is left that must be awaited. Returns true once.
+  bool take_end_of_round() { return std::exchange(round_is_over_, false); }
+  // Whether a look can lead to an order.
+  bool looks() const { return sweeping_ || overdue_ || !all_.empty(); }
+  // Only leftovers of earlier rounds are there, and some are.
+  bool has_only_kept() const {
+    return !all_.empty() && std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.second.kept; });
+  }
+
+ private:
+  struct Leftover {
+    int worker = -1;
+    bool works = false;
+    bool holds = false;
+    bool catches = false;
+    bool reached = false;
+    bool busy = true;
+    bool kept = false;  // of a round before
+    bool named = false;
+    std::optional<How> how;  // set by a sweep
+    Time patience{0};        // from SIGTERM, or the signal that reached it, to SIGKILL
+    Time since{0};
+    Time born{0};  // by its age when it was first seen
+    std::optional<Time> terminated{};
+    bool killed = false;
+  };
+
+  bool starts(const Leftover& one, Time now) const {
+    if (now < one.since + kGrace) return true;
+    return one.busy && now < one.born + kStarting;
+  }
+
+  // A process whose worker runs is left alone: nothing has left it yet.
+  void see(const std::vector<Seen>& seen, Time now) {
+    std::map<pid_t, Leftover> still;
+    for (const Seen& one : seen) {
+      const auto found = all_.find(one.pid);
+      const auto worker = ended_.find(one.worker);
+      const bool is_left = sweeping_ || (worker != ended_.end() && worker->second != Ended::kFailed);
+      if (found == all_.end() && !is_left) continue;
+      Leftover left = found != all_.end() ? found->second
+                                          : Leftover{.worker = one.worker,
+                                                     .how = sweeping_ ? std::optional(order_.how) : std::nullopt,
+                                                     .patience = order_.timeout,
+                                                     .since = now,
+                                                     .born = now - one.age};
+      left.works = left.works || one.works;
+      left.holds = left.holds || one.holds;
+      left.reached = left.reached || one.reached;
+      left.busy = one.busy;
+      left.catches = one.catches;
+      still.emplace(one.pid, left);
+    }
+    all_ = std::move(still);
+  }
+
+  void end(pid_t pid, Leftover& one, Orders& orders, Time now) {
+    const auto look_at = [&](Time when) { orders.look_at = orders.look_at ? std::min(*orders.look_at, when) : when; };
+    const auto terminate = [&] {
+      one.terminated = now;
+      orders.terminate.push_back(pid);
+    };
+    const auto kill_at = [&](Time when) {
+      if (one.killed) return;
+      if (now < when) return look_at(when);
+      one.killed = true;
+      orders.kill.push_back(pid);
+      if (one.how != How::kKill) name(pid, one, orders);
+    };
+    if (!one.how) {  // its worker counts as running
+      const auto worker = ended_.find(one.worker);
+      if (worker == ended_.end()) return;
+      if (worker->second == Ended::kStopped) return reach(one, terminate, look_at, now);
+      if (!one.works && starts(one, now)) look_at(now < one.since + kGrace ? one.since + kGrace : now + kGrace);
+      return;
+    }
+    switch (*one.how) {
+      case How::kKill:
+        return kill_at(now);
+      case How::kStop:
+        reach(one, terminate, look_at, now);
+        return kill_at(deadline_);
+      case How::kDone:
+        if (one.works) return;
+        if (starts(one, now)) return look_at(now < one.since + kGrace ? one.since + kGrace : now + kGrace);
+        break;
+      case How::kEnd:
+        break;
+    }
+    if (one.reached && !one.terminated) return kill_at(one.since + one.patience);
+    if (!one.terminated) {
+      if (now < one.since + kGrace) return look_at(one.since + kGrace);
+      if (!one.catches) one.patience = std::min(one.patience, kGrace);
+      terminate();
+      name(pid, one, orders);
+    }
+    kill_at(*one.terminated + one.patience);
+  }
+
+  // The signal of a stop goes to the process groups of workers. A leftover that has left them gets SIGTERM: at once if it has a
+  // handler, after the grace otherwise, since torch_shm_manager would die before it has removed its files.
+  template <class Terminate, class LookAt>
+  static void reach(Leftover& one, const Terminate& terminate, const LookAt& look_at, Time now) {
+    if (one.reached || one.terminated) return;
+    if (!one.catches && now < one.since + kGrace) return look_at(one.since + kGrace);
+    terminate();
+  }
+
+  static void name(pid_t pid, Leftover& one, Orders& orders) {
+    if (!std::exchange(one.named, true)) orders.named.push_back(pid);
+  }
+
+  bool sweeping_ = false;
+  Order order_;
+  Time deadline_{0};
+  std::map<pid_t, Leftover> all_;
+  std::map<int, Ended> ended_;  // workers that have ended with something left, in this round
+  bool overdue_ = false;
+  bool round_is_over_ = false;
+};
+
+}  // namespace ddprun::guardian

@@ -1,0 +1,19 @@
+// What a worker inherits of the protection from the OOM killer.
+#include "launcher/guardian/spawn.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun {
+namespace {
+
+TEST(WorkerOomScore, IsRaisedUnlessTheJobIsProtectedOrTheScoreIsHigher) {
+  EXPECT_EQ(worker_oom_score(0), 500);
+  EXPECT_EQ(worker_oom_score(499), 500);
+  EXPECT_EQ(worker_oom_score(1000), 1000);
+  EXPECT_EQ(worker_oom_score(-1), -1);
+  EXPECT_EQ(worker_oom_score(-997), -997);
+  EXPECT_EQ(worker_oom_score(-1000), -1000);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,32 @@
+"""A data file that changes under a running job: one line names it, what was trained is saved, and the job ends with code 2."""
+
+import os
+import pathlib
+
+import jobs
+import pytest
+from test_replacements import Job, data, failures  # noqa: F401  (data is a fixture)
+
+
+def truncate(file: pathlib.Path) -> None:
+    os.truncate(file, 4096)
+
+
+def overwrite(file: pathlib.Path) -> None:
+    with file.open("r+b") as out:
+        out.seek(16)
+        out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
+
+
+@pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
+def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text):  # noqa: F811
+    job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=100000)
+    job.trains()
+    step = max(e["step"] for e in job.events if e["event"] == "progress")
+    file = data / "train-images-idx3-ubyte"
+    deed(file)
+    assert job.finish() == 2, job.events[-3:]
+    assert failures(job) == [("usage", "give_up")]
+    message = next(e["first_cause"]["message"] for e in job.events if e["event"] == "round_failed")
+    assert str(file) in message and text in message, message
+    assert jobs.newest_step(job.run_dir) >= step - 1

@@ -517,9 +517,12 @@ TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
 
 TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
   ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
-  start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
+  start(
+      "(trap 'echo signalled >$FIFO' TERM; echo ready >$FIFO; until read line <$FIFO.go; do :; done; "
+      "echo child saved >$FIFO); true");
   wait_for("ready");
   signal_agent(SIGTERM);
+  wait_for("signalled");
   std::ofstream(folder_ / "fifo.go") << "go\n";  // opens when the child reads
   wait_for("child saved");
   EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // with all that the worker had started

@@ -1,8 +1,8 @@
 // Implementation of agent_shell.hpp, in this order: construction and run, the agent's own failures, events, actions.
 //
 // Note [Why this file is long]
-// It is one table of the state machine's events and actions, and each of them is a few lines that use the same members. What
-// has a state of its own is in a file of its own.
+// It connects each event and action of the state machine to the system. Each connection is a few lines and uses the same
+// members.
 #include "launcher/agent/agent_shell.hpp"
 
 #include <sys/signalfd.h>

@@ -159,7 +159,7 @@ class SweepState {
     overdue_ = true;
     return {.kill_children = true};
   }
-  // The grant has another end, or none.
+  // The grant was extended, or has no end any more.
   void grant_renewed() { overdue_ = false; }
 
   // No process of the round is left that must be awaited. Returns true once.
@@ -261,8 +261,8 @@ class SweepState {
     kill_at(*one.terminated + one.patience);
   }
 
-  // The signal of a stop goes to the process groups of workers. A leftover that has left them gets SIGTERM: at once if it has a
-  // handler, after the grace otherwise, since torch_shm_manager would die before it has removed its files.
+  // The signal of a stop goes to the process groups of workers. A leftover outside of these groups gets SIGTERM: immediately if
+  // it has a handler, otherwise after the grace period, since torch_shm_manager would die before it has removed its files.
   template <class Terminate, class LookAt>
   static void reach(Leftover& one, const Terminate& terminate, const LookAt& look_at, Time now) {
     if (one.reached || one.terminated) return;

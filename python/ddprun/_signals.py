@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 
-_ORDERED, _CLOSED = 0, 255  # in the pipe, beside the numbers of signals
+_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that are not signal numbers
 _LOADERS = "torch.utils.data._utils.signal_handling"
 
 

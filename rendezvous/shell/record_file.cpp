@@ -215,7 +215,7 @@ RecordFile::~RecordFile() {
   ::close(lock_);
 }
 
-// The bytes stay for whoever wants to know what happened. An older file of that name is replaced.
+// The damaged file is kept as evidence. An older file of that name is replaced.
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;

@@ -4,8 +4,8 @@
 //
 // So each mapping is registered here. A handler of SIGBUS maps pages of zeros where the file has none any more, and notes the
 // mapping. The code that has made something of mapped bytes calls require_mapped_files() before it uses the result. That also
-// finds what raises no signal: the file's size or time has changed, and so has a sample of its bytes. A file whose name now
-// means another file (rename) is no matter: the mapping keeps the old one.
+// finds what raises no signal: the file's size or time has changed, and so has a sample of its bytes. Another
+// file may take the name (rename): that is no error, since the mapping keeps the old file.
 //
 // Cost: one fstat() a file and call, 0.2 us on a local disk; at the start a read of 64 pages a file. Tried and left: a check of
 // the times alone, which ends a run after a mere `touch`.

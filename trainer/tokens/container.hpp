@@ -6,8 +6,8 @@
 
 namespace ddprun::trainer {
 
-// "a NumPy array (.npy)"; empty: none of the known ones. Each is told by four bytes or more, or by more fields of its header: a
-// bare token file begins with any bytes.
+// "a NumPy array (.npy)"; empty if it is not a known container. Each is recognized by four bytes or more, or by more fields of
+// its header: a bare token file begins with any bytes.
 std::string_view container_of(std::string_view bytes);
 
 }  // namespace ddprun::trainer

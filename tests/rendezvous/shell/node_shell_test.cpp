@@ -14,7 +14,7 @@ using namespace rendezvous;
 TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   ::unsetenv("HOME");  // it is to be remembered nowhere
   ::unsetenv("XDG_STATE_HOME");
-  const std::vector<int> inherited = inherited_sockets();  // from whoever started the test
+  const std::vector<int> inherited = inherited_sockets();  // from the process that started the test
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;

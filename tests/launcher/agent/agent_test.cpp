@@ -273,8 +273,12 @@ class AgentTest : public testing::Test {
   }
   pid_t wait_for_pid(const std::string& beginning) { return static_cast<pid_t>(std::atoi(wait_for(beginning).c_str())); }
 
-  // The agent's exit code; 128 + N for a signal.
+  // The agent's exit code; 128 + N for a signal. An agent that does not end is killed, and the test has failed.
   int exit_code() {
+    if (!Pidfd(agent_).ends()) {
+      ADD_FAILURE() << "the agent did not end; its lines were:\n" << seen_;
+      ::kill(agent_, SIGKILL);
+    }
     int status = 0;
     ::waitpid(agent_, &status, 0);
     agent_ = -1;
@@ -516,17 +520,19 @@ TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
 }
 
 TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
-  ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
-  start(
-      "(trap 'echo signalled >$FIFO' TERM; echo ready >$FIFO; until read line <$FIFO.go; do :; done; "
-      "echo child saved >$FIFO); true");
+  const auto go = folder_ / "fifo.go";
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);  // so neither side waits for the other to open it
+  start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
+  const Pidfd wrapper(wait_for_pid("started 0 "));
   wait_for("ready");
   signal_agent(SIGTERM);
-  wait_for("signalled");
-  std::ofstream(folder_ / "fifo.go") << "go\n";  // opens when the child reads
+  EXPECT_TRUE(wrapper.ends());
+  EXPECT_EQ(::write(fd, "go\n", 3), 3);
   wait_for("child saved");
-  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // with all that the worker had started
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // after every process that the worker started
   EXPECT_EQ(exit_code(), 143);
+  ::close(fd);
 }
 
 TEST_F(AgentTest, AKilledGuardianEndsTheJob) {

@@ -54,8 +54,8 @@ std::vector<WorkerMark> WorkerTable::marks() const {
 void WorkerTable::note_reached(int number, int signal) {
   WorkerMark* const mark = newest_mark(number);
   if (mark == nullptr) return;
-  const bool may_be_ignored = signal == SIGINT || signal == SIGQUIT;
-  (may_be_ignored ? mark->interrupted : mark->reached) = true;
+  if (signal == 0) mark->ordered = true;
+  if (signal > 0 && signal <= 64) mark->signals |= std::uint64_t{1} << (signal - 1);
 }
 
 void WorkerTable::note_speaker(int number, pid_t pid) {

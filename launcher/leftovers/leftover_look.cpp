@@ -181,12 +181,19 @@ bool runs_program(const std::vector<std::string>& words, const std::vector<std::
          words.begin() + static_cast<std::ptrdiff_t>(end);
 }
 
-bool catches_sigterm(const std::string& status) {
-  return is_in_mask(status, "SigCgt:", SIGTERM);
+bool handles(const std::string& status, int signal) {
+  return is_in_mask(status, "SigCgt:", signal) || is_in_mask(status, "SigBlk:", signal);
 }
 
-bool ignores_sigint(const std::string& status) {
-  return is_in_mask(status, "SigIgn:", SIGINT);
+bool was_reached(const WorkerMark& worker, const std::string& status) {
+  if (worker.ordered) return true;
+  for (int signal = 1; signal <= 64; ++signal) {
+    if (((worker.signals >> (signal - 1)) & 1) == 0) continue;
+    if (handles(status, signal)) return true;
+    // A shell lets its background processes ignore SIGINT and SIGQUIT, so to ignore these means nothing.
+    if (signal != SIGINT && signal != SIGQUIT && is_in_mask(status, "SigIgn:", signal)) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> tcp_inodes(const std::string& table, int port) {
@@ -214,12 +221,7 @@ LeftoverLook look_at_leftover(pid_t pid, const std::vector<WorkerMark>& workers)
   const auto fields = stat_of(pid);
   if (fields.empty() || fields[0] == "Z") return look;
   const WorkerMark* const worker = whose(pid, workers);
-  if (worker != nullptr) {
-    look.worker = worker->number;
-    const bool in_group = ::getsid(pid) == worker->pid || ::getpgid(pid) == worker->pid;
-    const bool interrupted = worker->interrupted && !ignores_sigint(read_kernel_file(proc(pid, "status").c_str()).value_or(""));
-    look.reached = in_group && (worker->reached || interrupted);
-  }
+  if (worker != nullptr) look.worker = worker->number;
   look.age = age_of(fields);
   const std::string tables = read_kernel_file(proc(pid, "net/tcp").c_str()).value_or("");
   const std::string tables6 = read_kernel_file(proc(pid, "net/tcp6").c_str()).value_or("");
@@ -237,7 +239,10 @@ LeftoverLook look_at_leftover(pid_t pid, const std::vector<WorkerMark>& workers)
   for (const pid_t one : family) {
     const auto its_fields = stat_of(one);
     look.cpu_ticks += number_at(its_fields, kUserTime) + number_at(its_fields, kUserTime + 1);
-    look.catches = look.catches || catches_sigterm(read_kernel_file(proc(one, "status").c_str()).value_or(""));
+    const std::string status = read_kernel_file(proc(one, "status").c_str()).value_or("");
+    const bool in_group = worker != nullptr && (::getsid(one) == worker->pid || ::getpgid(one) == worker->pid);
+    look.catches = look.catches || handles(status, SIGTERM);
+    look.reached = look.reached || (in_group && was_reached(*worker, status));
     const Descriptors descriptors = descriptors_of(one);
     const auto words = words_of(one, "cmdline");
     const bool own_program =

@@ -19,8 +19,8 @@ struct WorkerMark {
   std::vector<std::string> command{};  // as it was started
   int store_port = 0;                  // MASTER_PORT; 0: unknown
   pid_t speaker = 0;                   // the process that spoke on its channel; 0: none did
-  bool reached = false;                // a signal that ends programs was sent to its group
-  bool interrupted = false;            // SIGINT or SIGQUIT was, which a shell lets its background processes ignore
+  std::uint64_t signals = 0;           // those that end programs and were sent to its group; bit 0 is signal 1
+  bool ordered = false;                // it got the order to stop on its channel
 };
 // From the environment and command that the worker is started with. Their last element may be null.
 WorkerMark mark_of(int number, const std::vector<char*>& command, const std::vector<char*>& environment);
@@ -46,9 +46,11 @@ std::string leftover_name(pid_t pid);
 // Whether a command line runs the program of a worker that was started by `command`: the same words at its end, or the same
 // script.
 bool runs_program(const std::vector<std::string>& words, const std::vector<std::string>& command);
-// Whether /proc/PID/status says that the process has a handler for SIGTERM.
-bool catches_sigterm(const std::string& status);
-bool ignores_sigint(const std::string& status);
+// Whether /proc/PID/status says that the process handles the signal: it has a handler, or blocks the signal and reads it.
+bool handles(const std::string& status, int signal);
+// Whether a stop of its worker can have reached a process with this /proc/PID/status, so that it may be saving. A process that
+// has the default action for a signal would be dead, so the signal was sent before it was there.
+bool was_reached(const WorkerMark& worker, const std::string& status);
 // The inodes of TCP sockets in the text of /proc/net/tcp or tcp6. `port` 0: of listening ones; else of connected ones with that
 // port at either end.
 std::vector<std::string> tcp_inodes(const std::string& table, int port);

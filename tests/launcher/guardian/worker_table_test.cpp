@@ -46,7 +46,7 @@ TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsMarkUntilTheNextRound) {
   ASSERT_EQ(table_.marks().size(), 1u);
   EXPECT_EQ(table_.marks()[0].pid, pid_);
   EXPECT_EQ(table_.marks()[0].rank, "9");
-  EXPECT_TRUE(table_.marks()[0].reached);
+  EXPECT_EQ(table_.marks()[0].signals, 1u << (SIGTERM - 1));
   table_.forget_ended();
   EXPECT_TRUE(table_.marks().empty());
 }

@@ -28,16 +28,32 @@ TEST(RunsProgram, AShellIsNoProgramOfTheJobs) {
   EXPECT_FALSE(runs_program({}, {"/bin/sh"}));
 }
 
-TEST(CatchesSigterm, IsBit14OfTheMask) {
-  EXPECT_TRUE(catches_sigterm("Name:\tx\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000004002\n"));
-  EXPECT_FALSE(catches_sigterm("Name:\tx\nSigIgn:\t0000000000004000\nSigCgt:\t0000000000000002\n"));
-  EXPECT_FALSE(catches_sigterm(""));
+std::uint64_t mask_of(int signal) {
+  return std::uint64_t{1} << (signal - 1);
 }
 
-// A shell without job control starts what is in its background so.
-TEST(IgnoresSigint, IsBit1OfTheMask) {
-  EXPECT_TRUE(ignores_sigint("SigIgn:\t0000000000000006\nSigCgt:\t0000000000000000\n"));
-  EXPECT_FALSE(ignores_sigint("SigIgn:\t0000000000004000\nSigCgt:\t0000000000000002\n"));
+TEST(Handles, WithAHandlerOrByReadingWhatIsBlocked) {
+  EXPECT_TRUE(handles("Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000004002\n", SIGTERM));
+  EXPECT_TRUE(handles("SigBlk:\t0000000000004000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n", SIGTERM));
+  EXPECT_FALSE(handles("SigBlk:\t0000000000000000\nSigIgn:\t0000000000004000\nSigCgt:\t0000000000000002\n", SIGTERM));
+  EXPECT_FALSE(handles("", SIGTERM));
+}
+
+TEST(WasReached, ByASignalThatWouldHaveEndedItOtherwise) {
+  const std::string usual = "SigIgn:\t0000000000001000\nSigCgt:\t0000000000000000\n";  // ignores SIGPIPE
+  const std::string deaf = "SigIgn:\t0000000000004000\nSigCgt:\t0000000000000000\n";
+  const std::string in_background = "SigIgn:\t0000000000000006\nSigCgt:\t0000000000000000\n";
+  const std::string saves_on_usr1 = "SigIgn:\t0000000000000000\nSigCgt:\t0000000000000200\n";
+  const WorkerMark stopped{.signals = mask_of(SIGTERM)}, interrupted{.signals = mask_of(SIGINT)};
+  const WorkerMark notified{.signals = mask_of(SIGUSR1)}, ordered{.ordered = true};
+  EXPECT_FALSE(was_reached(stopped, usual));  // a shell forked it after the signal
+  EXPECT_TRUE(was_reached(stopped, deaf));
+  EXPECT_FALSE(was_reached(interrupted, in_background));
+  EXPECT_FALSE(was_reached(notified, usual));
+  EXPECT_TRUE(was_reached(notified, saves_on_usr1));
+  EXPECT_FALSE(was_reached(stopped, saves_on_usr1));
+  EXPECT_TRUE(was_reached(ordered, usual));
+  EXPECT_FALSE(was_reached({}, deaf));
 }
 
 TEST(TcpInodes, AreThoseOfThePortAtEitherEnd) {
@@ -65,16 +81,15 @@ TEST(LookAtLeftover, AProcessBelongsToTheWorkerOfItsSession) {
   }
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  const WorkerMark other{.number = 3, .pid = 1 << 21}, mark{.number = 4, .pid = pid, .reached = true};
+  const WorkerMark other{.number = 3, .pid = 1 << 21}, mark{.number = 4, .pid = pid, .signals = mask_of(SIGTERM)};
   const LeftoverLook look = look_at_leftover(pid, {other, mark});
   EXPECT_EQ(look.worker, 4);
   EXPECT_TRUE(look.catches);
   EXPECT_TRUE(look.reached);
   EXPECT_FALSE(look.connected);
   WorkerMark interrupted = mark;
-  interrupted.reached = false;
-  interrupted.interrupted = true;
-  EXPECT_TRUE(look_at_leftover(pid, {interrupted}).reached);
+  interrupted.signals = mask_of(SIGINT);
+  EXPECT_FALSE(look_at_leftover(pid, {interrupted}).reached);  // it has no handler for it
   WorkerMark speaks = mark;
   speaks.speaker = pid;
   EXPECT_TRUE(look_at_leftover(pid, {other, speaks}).connected);

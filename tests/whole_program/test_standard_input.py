@@ -142,11 +142,12 @@ def until_stopped(pid: str) -> None:
     assert state(pid) == "T"
 
 
-def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path):
-    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal."""
+@pytest.mark.parametrize("caller", ["", "env --ignore-signal=TTIN "])
+def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path, caller):
+    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal. A caller may ignore SIGTTIN."""
     # $$$$: a script's arguments have torchrun's macros
     worker = "echo pid $$$$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
-    job = f"{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
+    job = f"{caller}{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
     terminal = Terminal(["/bin/bash", "-c", f"set -m; {job}; echo stopped with $?; read line; echo shell has $line; bg; "
                          "until jobs | grep -i stopped; do sleep 0.05; done; echo again; read line; echo shell has $line; fg"])
     terminal.until("pid (\\d+) end")

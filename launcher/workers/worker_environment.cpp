@@ -81,7 +81,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   }
-  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1)
+    ours.emplace_back("OMP_NUM_THREADS", number(settings.threads));
   for (const std::string_view variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (!settings.interface.empty() && !inherited_value(variable)) ours.emplace_back(variable, settings.interface);
   }

@@ -33,6 +33,7 @@ struct WorkerSettings {
   std::string port_range{};                          // LOW-HIGH, for workers with a channel on many machines; empty: any ports
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
   bool standby = false;                              // it has no rank yet, so no variable names one
+  int threads = 1;                                   // OMP_NUM_THREADS of each of several workers, if it is not inherited
   std::string interface {};                          // --interface, for libraries for which the environment has none
   RestartFacts facts{};                              // for a script: DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT
   std::string snapshots{};                           // for a script: the path of the agent's memory for them; empty: none

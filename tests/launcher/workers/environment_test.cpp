@@ -131,7 +131,12 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
   EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
-  EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.threads = 4;
+  EXPECT_FALSE(as_map(worker_environment({}, settings)).contains("OMP_NUM_THREADS"));
+  settings = settings_of_rank(0, 2);
+  settings.threads = 4;
+  EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
 // Where nobody else ends a rank that waits for a lost one, NCCL's own time-outs have to.

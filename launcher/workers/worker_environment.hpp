@@ -27,6 +27,9 @@ struct WorkerSettings {
   std::string run_id;
   std::string error_file{};  // empty without logs, as in torchrun
   ChannelUse channel = ChannelUse::kNone;
+  // Inode of the worker's end of the channel: behind a wrapper that closes descriptors (sudo), another socket may have its
+  // number. 0: not known.
+  std::uint64_t channel_inode = 0;
   std::vector<WorkerPlace::Variable> only_device{};  // with --virtual-local-rank: these are set, and LOCAL_RANK is 0
   std::vector<int> signals_to_handle{};              // by the agent: TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one

@@ -178,10 +178,11 @@ TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
 }
 
 TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
-  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9"};
+  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9", "DDPRUN_CHANNEL_INODE=4"};
   const auto script = as_map(worker_environment(inherited, settings_of_rank(0, 1)));
   EXPECT_FALSE(script.contains("DDPRUN_TOKEN"));
   EXPECT_FALSE(script.contains("DDPRUN_CHANNEL"));
+  EXPECT_FALSE(script.contains("DDPRUN_CHANNEL_INODE"));
   WorkerSettings train = settings_of_rank(0, 1);
   train.channel = ChannelUse::kGiven;
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");

@@ -371,7 +371,17 @@ void Console::see(const WorkersLeft& event) {
   say(0, describe(event));
 }
 
+// A rank at the margin may begin and end every second. JSON events and the report have them all.
 void Console::see(const Straggler& event) {
+  constexpr std::int64_t kLeastBetween = 60'000'000'000;
+  StragglerLines& lines = straggler_lines_[event.rank];
+  if (event.ended) {
+    if (std::exchange(lines.is_open, false)) say(0, describe(event));
+    return;
+  }
+  const std::int64_t since = event.time_ns - lines.newest_ns;
+  if (lines.newest_ns != 0 && since >= 0 && since < kLeastBetween) return;
+  lines = {.newest_ns = event.time_ns, .is_open = true};
   say(0, describe(event));
 }
 

@@ -154,8 +154,10 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
   const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
+  std::string why = from_peer(event.why);
+  if (!why.ends_with('?') && !why.ends_with('.')) why += ".";
   say(NodeNotice::Kind::kWaiting,
-      from_peer(event.why) + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
+      why + " Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
 }
 
 void JobLink::handle(rendezvous::EntrustFarewell&& event) {

@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-constexpr double kPlotWide = 720, kPlotHigh = 360, kLegendLine = 18, kLabels = 72;
+constexpr double kPlotWide = 720, kPlotHigh = 360, kLegendLine = 18, kPlotLabels = 72;
 // Eight colours that people with a colour vision deficiency tell apart (Okabe and Ito); then the same, dashed.
 constexpr std::array kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888", "#b8a800"};
 constexpr std::array kDashes{"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\"", " stroke-dasharray=\"8 3 2 3\""};
@@ -96,7 +96,7 @@ std::string plot_of(const std::string& figure, const std::vector<PlottedRun>& ru
     }
   }
   const double high = kPlotHigh + 40 + kLegendLine * static_cast<double>(runs.size());
-  const std::string left = svg::decimal(-kLabels), wide = svg::decimal(kPlotWide + kLabels + 24);
+  const std::string left = svg::decimal(-kPlotLabels), wide = svg::decimal(kPlotWide + kPlotLabels + 24);
   std::string drawn = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"" + left + " -24 " + wide + " " +
                       svg::decimal(high + 24) + "\" font-family=\"sans-serif\" font-size=\"12\">\n<title>" +
                       svg::escaped(figure) + "</title>\n<rect x=\"" + left + "\" y=\"-24\" width=\"" + wide + "\" height=\"" +

@@ -18,8 +18,8 @@
 #include <boost/asio/post.hpp>
 
 #include "common/system/descriptor.hpp"
-#include "common/temporary_folder.hpp"
 #include "launcher/agent/last_files.hpp"
+#include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {
 namespace {

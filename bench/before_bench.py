@@ -1,13 +1,17 @@
-"""This build of ddprun against an earlier one: the figures of the launch and the rendezvous benchmark, both programs in turns. Started by
-`./dev bench before --before PATH/ddprun`. The coordinator of many agents is compared where a rendezvous_crowd lies beside that ddprun. A ratio near 1 says nothing without its interval, so each row has 15 pairs and the 95 % interval of the ratio of the
-medians (bootstrap over the pairs, with a fixed seed)."""
+"""This build of ddprun against an earlier one: launch, failures, rendezvous, training speed and recovery. Both programs run in turns.
+
+Start it with `./dev bench before --before PATH/ddprun`; the earlier ddptrain is the one in the same folder. Many agents are compared where
+rendezvous_crowd is in both folders. A ratio near 1 means nothing without its interval, so each row has at least 15 pairs. Its bar is the lower end
+of the interval of the pairs' ratios: 0.95 times better than before, or more.
+"""
 
 import dataclasses
 import pathlib
-import random
-import statistics
 import tempfile
 
+import recovery_bench
+import training_bench
+import training_cases
 from agents import NotHere, Side, TooLate
 from launch_bench import FAILURES, STARTING, Figure
 from measure import How, Row, Series, Table, Tools, progress
@@ -15,6 +19,7 @@ from rendezvous_bench import crowd, round_times
 
 before: pathlib.Path | None = None
 PAIRS = 15
+LOW = 0.95  # bar of the lower end of each interval
 SLOW = ("last call", "leases", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # seconds of waiting, which no build changes
 
 
@@ -23,27 +28,15 @@ def one_run(program: str, row: Figure) -> float:
         return row.measure(side)
 
 
-def interval(pairs: list[tuple[float, float]], samples: int = 2000) -> tuple[float, float]:
-    """Of median(now) / median(before)."""
-    generator = random.Random(1)
-    ratios = []
-    for _ in range(samples):
-        drawn = generator.choices(pairs, k=len(pairs))
-        ratios.append(statistics.median(now for now, _ in drawn) / statistics.median(then for _, then in drawn))
-    ratios.sort()
-    return ratios[int(samples * 0.025)], ratios[int(samples * 0.975)]
-
-
-def compared(name: str, unit: str, pairs: list[tuple[float, float]]) -> Row:
-    low, high = interval(pairs)
-    ratio = statistics.median(now for now, _ in pairs) / statistics.median(then for _, then in pairs)
-    name = f"{name}: {ratio:.3f} of before ({low:.3f}-{high:.3f})"
-    progress(name)
-    return Row(name, unit, Series([now for now, _ in pairs]), Series([then for _, then in pairs]))
+def compared(name: str, unit: str, pairs: list[tuple[float, float]], larger_is_better: bool = False) -> Row:
+    now, then = (Series(list(side)) for side in zip(*pairs))
+    row = Row(name, unit, now, then, larger_is_better=larger_is_better, paired=True, low=LOW)
+    progress(f"{name}: {row.times_better:.3f} ({row.interval[0]:.3f}-{row.interval[1]:.3f})")
+    return row
 
 
 def in_turns(programs: tuple, turns: int, measure) -> list[tuple]:
-    """What `measure` says of both programs, who goes first in turns."""
+    """What `measure` returns for both programs; they take turns in going first."""
     pairs = []
     for turn in range(turns):
         measured = {program: measure(program) for program in (programs if turn % 2 == 0 else programs[::-1])}
@@ -77,10 +70,10 @@ def restarting(tools: Tools, programs: tuple[str, str], how: How) -> list[Row]:
 
 def of_many_agents(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
     crowds = tuple(pathlib.Path(program).with_name("rendezvous_crowd") for program in programs)
-    if "agents" not in how.only and how.only != "":
+    if "agents" not in how.only and how.only:
         return []
     if not all(program.exists() for program in crowds):
-        progress("left out: many agents, since rendezvous_crowd is not beside both programs")
+        progress("left out: many agents, since rendezvous_crowd is not in the folders of both programs")
         return []
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
@@ -93,10 +86,45 @@ def of_many_agents(programs: tuple[str, str], how: How, turns: int) -> list[Row]
     return rows
 
 
+def training(tools: Tools, programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
+        folder = training_cases.Folder(pathlib.Path(name))
+        for case in training_cases.CASES:
+            workers = max(case.workers)
+            label = f"training speed: {case.label(workers)}"
+            if case.data_loader or how.only not in label:  # a data loader is the peer's alone
+                continue
+            progress(label)
+            config = folder.config(dataclasses.replace(case, steps=case.steps // 4) if how.quick else case, workers)
+            pairs = in_turns(programs, turns, lambda program, config=config, workers=workers:
+                             training_bench.Job(dataclasses.replace(tools, ddprun=program), config, workers, folder.path).measure())
+            rows.append(compared(label, "samples/s", pairs, larger_is_better=True))
+    return rows
+
+
+def recovery(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
+        folder = pathlib.Path(name)
+        config = recovery_bench.write_config(folder)
+        for kind, title in recovery_bench.TITLES.items():
+            label = f"from SIGKILL of a worker to the next new step: {title}"
+            if how.only not in label:
+                continue
+            progress(label)
+            pairs = in_turns(programs, turns, lambda program, kind=kind: recovery_bench.our_run(program, kind, config, folder))
+            if lost := sum(one is None for pair in pairs for one in pair):
+                raise SystemExit(f"bench: {lost} of {2 * turns} jobs did not recover")
+            rows.append(compared(label, "s", [(now[0], then[0]) for now, then in pairs]))
+    return rows
+
+
 def run(tools: Tools, how: How) -> list[Table]:
     if before is None:
         raise SystemExit("bench: 'before' needs --before PATH/ddprun, the build to compare with")
     programs = (str(tools.ddprun), str(before))
     turns = 3 if how.quick else max(how.repeats, PAIRS)
-    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *of_many_agents(programs, how, turns)]
-    return [Table("Beside an earlier build", "before", rows)]
+    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *of_many_agents(programs, how, turns),
+            *training(tools, programs, how, turns), *recovery(programs, how, turns)]
+    return [Table("Compared with an earlier build", "before", rows)]

@@ -22,6 +22,8 @@ SAVE_EVERY = 50
 KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval behind a checkpoint
 GIVE_UP_S = 60
 OURS = {"standby": ["--standby", "1"], "live": ["--recovery", "live"], "checkpoint": ["--recovery", "checkpoint"]}
+TITLES = {"standby": "a standby takes over", "live": "state kept", "checkpoint": "all started again"}
+AT_MOST = {"standby": 0.3, "live": 1.0, "checkpoint": None}  # seconds
 
 
 def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
@@ -107,22 +109,33 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
             process.wait()
 
 
+def write_config(folder: pathlib.Path) -> pathlib.Path:
+    config = folder / "train.json"
+    content = {"name": "bench", "model": MLP, "data": {"type": "idx", "dir": str(FASHION_MNIST), "mean": 0.2860, "std": 0.3530, "test_samples": 16},
+               "epochs": 10_000, "max_steps": 1_000_000, "batch_size": 128, "eval_every_epochs": 0, "optimizer": SGD,
+               "checkpoint": {"every_steps": SAVE_EVERY}, "log": {"every_steps": 1, "tensorboard": False}}
+    config.write_text(json.dumps(content), encoding="utf-8")
+    return config
+
+
+def our_run(ddprun: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> tuple[float, int] | None:
+    """one_run() of a job of ddptrain, in a run directory that is removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        run_dir = pathlib.Path(name, "run")
+        console = pathlib.Path(name, "console.json") if kind == "standby" else None
+        command = [ddprun, "--json" if console else "-q", "--nproc-per-node", "2", *OURS[kind], "--run-dir", str(run_dir), str(config)]
+        return one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment(), console)
+
+
 def run(tools: Tools, how: How) -> list[Table]:
     found: dict[str, list[tuple[float, int] | None]] = {}
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
-        config = folder / "train.json"
-        content = {"name": "bench", "model": MLP, "data": {"type": "idx", "dir": str(FASHION_MNIST), "mean": 0.2860, "std": 0.3530, "test_samples": 16},
-                   "epochs": 10_000, "max_steps": 1_000_000, "batch_size": 128, "eval_every_epochs": 0, "optimizer": SGD,
-                   "checkpoint": {"every_steps": SAVE_EVERY}, "log": {"every_steps": 1, "tensorboard": False}}
-        config.write_text(json.dumps(content), encoding="utf-8")
+        config = write_config(folder)
         peer = {"default store": {}, "store not shared": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
         for repeat in range(how.repeats):
-            for kind, options in OURS.items():
-                run_dir = folder / f"{kind}-{repeat}"
-                console = folder / f"{kind}-{repeat}.json" if kind == "standby" else None
-                command = [tools.ddprun, "--json" if console else "-q", "--nproc-per-node", "2", *options, "--run-dir", str(run_dir), str(config)]
-                found.setdefault(kind, []).append(one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment(), console))
+            for kind in OURS:
+                found.setdefault(kind, []).append(our_run(tools.ddprun, kind, config, folder))
                 progress(f"{kind}: {found[kind][-1]}")
             for label, variables in peer.items():
                 mark = folder / f"{label.replace(' ', '-')}-{repeat}"
@@ -139,7 +152,8 @@ def run(tools: Tools, how: How) -> list[Table]:
         return f"{sum(1 for one in found[which] if one)} of {len(found[which])}"
 
     rows = []
-    for ours, name, bar in (("standby", "a standby takes over", 0.3), ("live", "state kept", 1.0), ("checkpoint", "all started again", None)):
+    for ours, name in TITLES.items():
+        bar = AT_MOST[ours]
         for label in peer:
             rows.append(Row(f"{name}; {label}", "s", series(ours, 0), series(label, 0), at_most=bar))
             rows.append(Row(f"{name}; {label}: recovered", "", recovered(ours), recovered(label), wanted=f"{how.repeats} of {how.repeats}"))

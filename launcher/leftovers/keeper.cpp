@@ -87,7 +87,8 @@ std::vector<SweepState::Seen> Keeper::see() {
     const LeftoverLook look = look_at_leftover(pid, workers);
     seen.push_back({.pid = pid,
                     .worker = look.worker,
-                    .works = look.works,
+                    .connected = look.connected,
+                    .same_program = look.same_program,
                     .holds = look.holds,
                     .catches = look.catches,
                     .reached = look.reached,

@@ -39,7 +39,7 @@ class Keeper {
   bool keeps(int worker) const { return state_.keeps(worker, now()); }
   void forget_worker(int worker) { state_.forget_worker(worker); }
   // The leftover that works for the job in the place of a worker.
-  std::optional<pid_t> works_for(int worker) const { return state_.works_for(worker); }
+  std::optional<pid_t> works_for(int worker) const { return state_.works_for(worker, now()); }
   // A signal to a worker whose own process has ended: what it has left gets it, and all below. `stops`: its job is being
   // stopped.
   void signal(int worker, pid_t group, int signal, bool stops);

@@ -244,7 +244,8 @@ LeftoverLook look_at_leftover(pid_t pid, const std::vector<WorkerMark>& workers)
         std::any_of(workers.begin(), workers.end(), [&](const WorkerMark& mark) { return runs_program(words, mark.command); });
     const bool speaks =
         std::any_of(workers.begin(), workers.end(), [&](const WorkerMark& mark) { return mark.speaker == one; });
-    look.works = look.works || own_program || speaks || any_of_them(descriptors.sockets, of_store);
+    look.same_program = look.same_program || own_program;
+    look.connected = look.connected || speaks || any_of_them(descriptors.sockets, of_store);
     look.holds = look.holds || descriptors.device || any_of_them(descriptors.sockets, listening);
   }
   return look;

@@ -26,8 +26,9 @@ struct WorkerMark {
 WorkerMark mark_of(int number, const std::vector<char*>& command, const std::vector<char*>& environment);
 
 struct LeftoverLook {
-  int worker = -1;  // the number of the worker that left it; -1: unknown
-  bool works = false;
+  int worker = -1;            // the number of the worker that left it; -1: unknown
+  bool connected = false;     // to the job's store or channel
+  bool same_program = false;  // runs the program of a worker
   bool holds = false;
   bool catches = false;
   bool reached = false;

@@ -11,6 +11,8 @@
 //   A worker that the agent stops has ended when nothing of it is left. The agent's own deadline kills it and them.
 //   A worker that exits with 0 has ended when no leftover works for the job: none is connected to the store or the worker
 //   channel, and none runs the worker's own program. A leftover has kGrace to connect, and longer while it is busy starting.
+//   The program counts only after kGrace: a process that a shell has just forked still has the shell's command line. It counts
+//   until it was idle for kIdle: a loop that a start script left in the background must not keep the job from its end.
 //   A worker that fails has ended at once.
 //   When all workers have ended, the agent orders a sweep. Leftovers have kGrace, then SIGTERM, then SIGKILL. One with a
 //   handler for SIGTERM, or that a signal has reached before, has the shutdown timeout before SIGKILL: it may be saving. The
@@ -37,6 +39,7 @@ class SweepState {
   using Time = std::chrono::milliseconds;   // of a clock that only grows
   static constexpr Time kGrace{1000};       // for a leftover to end by itself; also the time between two looks
   static constexpr Time kStarting{60'000};  // so old may a process be that still loads its libraries
+  static constexpr Time kIdle{60'000};      // a leftover that is not connected and is idle for so long does no work
 
   enum class How : std::int32_t {
     kKill,  // SIGKILL now
@@ -52,12 +55,13 @@ class SweepState {
   // A child of the guardian that is neither a worker nor a spare nor the store.
   struct Seen {
     pid_t pid = 0;
-    int worker = -1;       // the number of the worker that left it; -1: unknown
-    bool works = false;    // connected to the job's store or channel, or runs the worker's program
-    bool holds = false;    // the next round may need what it has: a device, a port
-    bool catches = false;  // it has a handler for SIGTERM
-    bool reached = false;  // a signal for its worker has reached it
-    bool busy = false;     // it has used CPU time since the look before
+    int worker = -1;            // the number of the worker that left it; -1: unknown
+    bool connected = false;     // to the job's store or channel
+    bool same_program = false;  // runs the worker's own program
+    bool holds = false;         // the next round may need what it has: a device, a port
+    bool catches = false;       // it has a handler for SIGTERM
+    bool reached = false;       // a signal for its worker has reached it
+    bool busy = false;          // it has used CPU time since the look before
     Time age{0};
   };
   // How a worker ended that has left something.
@@ -89,7 +93,7 @@ class SweepState {
     const auto found = ended_.find(worker);
     if (found == ended_.end() || found->second == Ended::kFailed) return false;
     for (const auto& [pid, one] : all_) {
-      if (one.worker == worker && (found->second == Ended::kStopped || one.works || starts(one, now))) return true;
+      if (one.worker == worker && (found->second == Ended::kStopped || works(one, now) || starts(one, now))) return true;
     }
     return false;
   }
@@ -103,9 +107,9 @@ class SweepState {
     return pids;
   }
   // The first leftover of that worker that works for the job.
-  std::optional<pid_t> works_for(int worker) const {
+  std::optional<pid_t> works_for(int worker, Time now) const {
     for (const auto& [pid, one] : all_) {
-      if (one.worker == worker && one.works) return pid;
+      if (one.worker == worker && works(one, now)) return pid;
     }
     return std::nullopt;
   }
@@ -134,7 +138,8 @@ class SweepState {
     bool awaited = false;
     for (auto& [pid, one] : all_) {
       end(pid, one, orders, now);
-      const bool blocks = one.works || one.holds || one.reached || one.how == How::kStop || one.how == How::kKill;
+      const bool blocks =
+          one.connected || one.same_program || one.holds || one.reached || one.how == How::kStop || one.how == How::kKill;
       awaited = awaited || !order_.next_round || (blocks && !one.kept);
     }
     if (sweeping_ && !awaited) {
@@ -174,7 +179,8 @@ class SweepState {
  private:
   struct Leftover {
     int worker = -1;
-    bool works = false;
+    bool connected = false;  // or was
+    bool same_program = false;
     bool holds = false;
     bool catches = false;
     bool reached = false;
@@ -184,7 +190,8 @@ class SweepState {
     std::optional<How> how;  // set by a sweep
     Time patience{0};        // from SIGTERM, or the signal that reached it, to SIGKILL
     Time since{0};
-    Time born{0};  // by its age when it was first seen
+    Time born{0};     // by its age when it was first seen
+    Time busy_at{0};  // when it was last seen to be busy
     std::optional<Time> terminated{};
     bool killed = false;
   };
@@ -192,6 +199,10 @@ class SweepState {
   bool starts(const Leftover& one, Time now) const {
     if (now < one.since + kGrace) return true;
     return one.busy && now < one.born + kStarting;
+  }
+
+  static bool works(const Leftover& one, Time now) {
+    return one.connected || (one.same_program && now >= one.since + kGrace && now < one.busy_at + kIdle);
   }
 
   // A process whose worker runs is left alone: nothing has left it yet.
@@ -207,8 +218,11 @@ class SweepState {
                                                      .how = sweeping_ ? std::optional(order_.how) : std::nullopt,
                                                      .patience = order_.timeout,
                                                      .since = now,
-                                                     .born = now - one.age};
-      left.works = left.works || one.works;
+                                                     .born = now - one.age,
+                                                     .busy_at = now};
+      left.same_program = one.same_program;
+      left.connected = left.connected || one.connected;
+      if (one.busy) left.busy_at = now;
       left.holds = left.holds || one.holds;
       left.reached = left.reached || one.reached;
       left.busy = one.busy;
@@ -217,6 +231,8 @@ class SweepState {
     }
     all_ = std::move(still);
   }
+
+  static Time next_look(const Leftover& one, Time now) { return now < one.since + kGrace ? one.since + kGrace : now + kGrace; }
 
   void end(pid_t pid, Leftover& one, Orders& orders, Time now) {
     const auto look_at = [&](Time when) { orders.look_at = orders.look_at ? std::min(*orders.look_at, when) : when; };
@@ -235,7 +251,7 @@ class SweepState {
       const auto worker = ended_.find(one.worker);
       if (worker == ended_.end()) return;
       if (worker->second == Ended::kStopped) return reach(one, terminate, look_at, now);
-      if (!one.works && starts(one, now)) look_at(now < one.since + kGrace ? one.since + kGrace : now + kGrace);
+      if (!one.connected && (works(one, now) || starts(one, now))) look_at(next_look(one, now));
       return;
     }
     switch (*one.how) {
@@ -245,8 +261,8 @@ class SweepState {
         reach(one, terminate, look_at, now);
         return kill_at(deadline_);
       case How::kDone:
-        if (one.works) return;
-        if (starts(one, now)) return look_at(now < one.since + kGrace ? one.since + kGrace : now + kGrace);
+        if (one.connected) return;
+        if (works(one, now) || starts(one, now)) return look_at(next_look(one, now));
         break;
       case How::kEnd:
         break;

@@ -36,19 +36,15 @@ def test_what_is_seen_of_both_launchers(ddprun_bin, bench):
     assert (row.ours, row.peer, row.met) == ("7", "1", True)
 
 
-def test_two_builds_are_measured_in_turns(ddprun_bin, bench, monkeypatch):
+@pytest.mark.parametrize("only", ["no-op job, 1 worker", "training speed: mlp, batch 1 ", "next new step: state kept"])
+def test_two_builds_are_measured_in_turns(ddprun_bin, bench, monkeypatch, only):
     before, measure = bench("before_bench"), bench("measure")
     monkeypatch.setattr(before, "before", ddprun_bin)
+    monkeypatch.setattr(bench("recovery_bench"), "KILL_AFTER", 60)
     tools = measure.Tools(str(ddprun_bin), "", [], sys.executable)
-    (table,) = before.run(tools, measure.How(quick=True, repeats=1, only="no-op job, 1 worker"))
+    (table,) = before.run(tools, measure.How(quick=True, repeats=1, only=only))
     (row,) = table.rows
-    assert len(row.ours.values) == len(row.peer.values) == 3 and "of before" in row.name
-
-
-def test_an_interval_of_a_ratio_holds_the_ratio(bench):
-    before = bench("before_bench")
-    low, high = before.interval([(2.0 + i / 100, 1.0 + i / 200) for i in range(15)])
-    assert 1.9 < low <= 2.0 <= high < 2.1
+    assert len(row.ours.values) == len(row.peer.values) == 3 and row.met is not None and only in row.name
 
 
 def test_a_pair_is_compared_with_itself(bench):

@@ -70,14 +70,14 @@ TEST(LookAtLeftover, AProcessBelongsToTheWorkerOfItsSession) {
   EXPECT_EQ(look.worker, 4);
   EXPECT_TRUE(look.catches);
   EXPECT_TRUE(look.reached);
-  EXPECT_FALSE(look.works);
+  EXPECT_FALSE(look.connected);
   WorkerMark interrupted = mark;
   interrupted.reached = false;
   interrupted.interrupted = true;
   EXPECT_TRUE(look_at_leftover(pid, {interrupted}).reached);
   WorkerMark speaks = mark;
   speaks.speaker = pid;
-  EXPECT_TRUE(look_at_leftover(pid, {other, speaks}).works);
+  EXPECT_TRUE(look_at_leftover(pid, {other, speaks}).connected);
   EXPECT_TRUE(leftover_name(pid).starts_with(std::to_string(pid) + " "));
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);

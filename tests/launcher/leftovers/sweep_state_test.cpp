@@ -133,14 +133,14 @@ TEST_F(SweepStateTest, AWorkerThatIsStoppedCountsAsRunningUntilNothingOfItIsLeft
 
 // A shell's background processes ignore SIGINT.
 TEST_F(SweepStateTest, AnInterruptThatALeftoverIgnoresIsFollowedBySigterm) {
-  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .works = true}});
+  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .connected = true}});
   state_.worker_stopped(0, /*reaches=*/false);
   EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{7});
   EXPECT_TRUE(keeps(0));
 }
 
 TEST_F(SweepStateTest, AStopThatReachesALeftoverIsNotRepeated) {
-  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .works = true, .catches = true}});
+  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .connected = true, .catches = true}});
   state_.worker_stopped(0, /*reaches=*/true);
   EXPECT_TRUE(after(SweepState::kGrace).terminate.empty());
   EXPECT_TRUE(keeps(0));
@@ -155,14 +155,44 @@ TEST_F(SweepStateTest, AStopGoesToALeftoverInASessionOfItsOwn) {
 TEST_F(SweepStateTest, AStartScriptThatExitedWith0CountsAsRunningWhileItsTrainerIsConnected) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0}});
   EXPECT_TRUE(keeps(0));  // it may be about to connect
-  now_there({{.pid = 7, .worker = 0, .works = true}});
+  now_there({{.pid = 7, .worker = 0, .connected = true}});
   after(milliseconds(3'600'000));
   EXPECT_TRUE(keeps(0));
-  EXPECT_EQ(state_.works_for(0), std::optional<pid_t>(7));
+  EXPECT_EQ(state_.works_for(0, now_), std::optional<pid_t>(7));
   now_there({{.pid = 7, .worker = 0}});  // it has closed its connection, and writes its results
   EXPECT_TRUE(keeps(0));
   now_there({});
   EXPECT_FALSE(keeps(0));
+}
+
+// A shell forks before it executes a command: for a moment the child has the shell's own command line.
+TEST_F(SweepStateTest, ALeftoverThatWasTheWorkersProgramForAMomentIsNotAwaited) {
+  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
+  EXPECT_TRUE(keeps(0));
+  EXPECT_EQ(state_.works_for(0, now_), std::nullopt);
+  now_there({{.pid = 7, .worker = 0}});
+  after(SweepState::kGrace);
+  EXPECT_FALSE(keeps(0));
+}
+
+TEST_F(SweepStateTest, ALeftoverThatRunsTheWorkersProgramIsAwaited) {
+  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
+  after(SweepState::kGrace);
+  EXPECT_EQ(state_.works_for(0, now_), std::optional<pid_t>(7));
+  now_there({{.pid = 7, .worker = 0, .same_program = true, .busy = true}});
+  after(milliseconds(3'600'000));
+  EXPECT_TRUE(keeps(0));
+}
+
+// "while :; do nvidia-smi; sleep 10; done &" in a start script.
+TEST_F(SweepStateTest, ALeftoverThatRunsTheWorkersProgramAndDoesNothingForAMinuteIsNotAwaited) {
+  worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
+  EXPECT_TRUE(after(SweepState::kIdle - milliseconds(1)).look_at.has_value());
+  EXPECT_TRUE(keeps(0));
+  after(milliseconds(1));
+  EXPECT_FALSE(keeps(0));
+  state_.forget_worker(0);
+  EXPECT_EQ(order(How::kDone, {{.pid = 7, .worker = 0, .same_program = true}}).terminate, Pids{7});
 }
 
 TEST_F(SweepStateTest, AnotherLeftoverOfAWorkerThatExitedWith0HasTheGracePeriodOnly) {
@@ -185,7 +215,7 @@ TEST_F(SweepStateTest, ALeftoverThatLoadsItsLibrariesHasAMinute) {
 }
 
 TEST_F(SweepStateTest, AWorkerThatFailedHasEnded) {
-  worker_left(0, Ended::kFailed, {{.pid = 7, .worker = 0, .works = true}});
+  worker_left(0, Ended::kFailed, {{.pid = 7, .worker = 0, .connected = true}});
   EXPECT_FALSE(keeps(0));
 }
 
@@ -196,9 +226,9 @@ TEST_F(SweepStateTest, WhatARunningWorkerHasStartedIsLeftAlone) {
 }
 
 TEST_F(SweepStateTest, AfterAJobThatIsDoneALeftoverThatWorksForItIsAwaited) {
-  order(How::kDone, {{.pid = 7, .works = true}, {.pid = 8}});
+  order(How::kDone, {{.pid = 7, .connected = true}, {.pid = 8}});
   EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{8});
-  now_there({{.pid = 7, .works = true}});
+  now_there({{.pid = 7, .connected = true}});
   const auto orders = after(milliseconds(3'600'000));
   EXPECT_TRUE(orders.kill.empty() && orders.terminate.empty() && !orders.swept);
   EXPECT_TRUE(now_there({}).swept);

@@ -352,10 +352,6 @@ void look_at_what_is_there(RunState& state, const std::vector<std::string>& name
   read_latest(state, config);
 }
 
-bool has_results(const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name != "lock" && name != "token"; });
-}
-
 }  // namespace
 
 fs::path RunLayout::checkpoint(std::int64_t step) const {
@@ -370,8 +366,9 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   LockGuard lock(take_run_lock(layout.root));
 
-  // From here on nobody else changes the directory, so its present content counts.
-  if (fresh == FreshStart::kRename && has_results(names_in(layout.root))) {
+  // From here on nobody else changes the directory, so its present content counts. What starts without a step have left stays,
+  // as without --fresh.
+  if (fresh == FreshStart::kRename && !nothing_was_trained(layout, names_in(layout.root))) {
     // A link stays: the folder to which it leads, perhaps on a larger disk, is renamed and made again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();

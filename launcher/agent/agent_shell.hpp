@@ -116,7 +116,7 @@ class AgentShell {
   void on_guardian_death() {
     failure_.end_at_once(
         {static_cast<int>(ExitCode::kInternal),
-         "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
+         "ddprun's second process, job-guardian, died or was killed, and all workers with it: run the job again to continue",
          {}});
   }
   void on_worker_end(int rank, const guardian::Notice& notice);

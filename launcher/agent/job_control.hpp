@@ -15,9 +15,13 @@
 
 namespace ddprun {
 
-// Stops this process until somebody continues it. Returns at once where nobody would: the kernel does not stop an orphaned
-// process group.
+// Stops this process by `signal` until SIGCONT arrives, also if the caller had the signal ignored. Returns immediately in an
+// orphaned process group: the kernel does not stop its processes.
 inline void stop_by(int signal) {
+  struct sigaction stops {
+  }, before_action{};
+  stops.sa_handler = SIG_DFL;
+  ::sigaction(signal, &stops, &before_action);
   sigset_t only{};
   sigset_t before{};
   sigemptyset(&only);
@@ -25,6 +29,7 @@ inline void stop_by(int signal) {
   ::pthread_sigmask(SIG_UNBLOCK, &only, &before);
   ::kill(::getpid(), signal);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::sigaction(signal, &before_action, nullptr);
 }
 
 // Whether a shell's `bg` has continued this process, so that the terminal belongs to somebody else. False without a shell: this

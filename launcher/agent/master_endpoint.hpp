@@ -5,6 +5,10 @@
 // when the next round uses another one. While the agent's store has it, the kernel refuses it to every other user. Where the
 // store cannot listen in a later round all the same, rank 0 is left to try: its failure is a worker's failure, which the
 // restart policy retries. An error here would end the job with "wrong command line", though restarts are left.
+//
+// The store of the round before must be closed first. The kernel spreads connections over all sockets that listen at one port
+// with SO_REUSEPORT, so new workers would meet the old store and wait there. Where a slow guardian does not confirm the end in
+// time, the store takes another port. If no other port will do, rank 0 is left to try, and fails visibly.
 #pragma once
 
 #include <optional>
@@ -39,9 +43,14 @@ class MasterEndpoint {
       port_ = job->release().master.port;
       hold_port_of(*job, first);
     } else {
-      if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
+      const bool may_move = plan.master_port == 0 || plan.master_port_need != PortNeed::kExactly;
+      const bool old_one_is_there = held_ && held_->port() == ending_at_;
+      if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port || (old_one_is_there && may_move)) {
+        std::optional<HeldPort> other;
+        if (old_one_is_there) other = HeldPort::any(plan.rendezvous.port_range);
         held_.reset();
-        held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need, plan.rendezvous.port_range));
+        if (!other) other = HeldPort::of(plan.master_port, plan.master_port_need, plan.rendezvous.port_range);
+        held_ = std::move(other);
       }
       address_ = plan.master_addr;
       port_ = held_->port();
@@ -58,7 +67,8 @@ class MasterEndpoint {
   }
   void end_store(GuardianLink& guardian) {
     store_ = {};
-    if (std::exchange(guardian_has_store_, false)) guardian.end_store();
+    if (std::exchange(guardian_has_store_, false)) ending_at_ = port_;
+    if (ending_at_ != 0 && guardian.end_store()) ending_at_ = 0;
   }
   void let_go() { held_.reset(); }
   // What workers are told of it.
@@ -82,7 +92,7 @@ class MasterEndpoint {
   // Another node may have it, or rank 0 hosts it.
   void open_store(const Plan& plan, const JobLink* job, bool first) {
     const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
-    rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && !held_);
+    rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && (!held_ || port_ == ending_at_));
     if (held_) held_->let_in(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);
     if (rank_0_hosts_ || !held_) return;
     store_is_for_one_machine_ = job == nullptr;
@@ -106,6 +116,7 @@ class MasterEndpoint {
   ListeningSockets store_;    // between open_store() and serve_store()
   bool store_is_for_one_machine_ = true;
   bool guardian_has_store_ = false;
+  int ending_at_ = 0;  // port of a store whose end the guardian has not confirmed; 0: none
 };
 
 }  // namespace ddprun

@@ -54,12 +54,14 @@ void OutputReader::wait(int rank, Stream stream) {
     return;
   }
   ++waiting_;
-  console_.when_at_most(console_.shown_on(stream), ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
-    if (round != round_) return;
-    --waiting_;
-    listen(rank, stream);
-    hooks_.ended();
-  });
+  const int number = adopted(rank, stream);
+  console_.when_at_most(console_.shown_on(stream), ConsoleWriter::kQueueBytes / 2,
+                        [this, rank, stream, number, round = round_] {
+                          if (round != round_) return;
+                          --waiting_;
+                          if (number == adopted(rank, stream)) listen(rank, stream);
+                          hooks_.ended();
+                        });
 }
 
 bool OutputReader::waits_for_console(int rank, Stream stream) const {
@@ -67,7 +69,7 @@ bool OutputReader::waits_for_console(int rank, Stream stream) const {
 }
 
 void OutputReader::wait_for_file(int rank, Stream stream) {
-  const HeldPipe held{rank, stream, of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]};
+  const HeldPipe held{rank, stream, adopted(rank, stream)};
   if (held_.empty()) {
     held_timer_.expires_after(kIsNamedAfter);
     held_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -77,7 +79,7 @@ void OutputReader::wait_for_file(int rank, Stream stream) {
   held_.emplace(held, std::chrono::steady_clock::now());
   output_.when_room(rank, stream, [this, held, round = round_] {
     if (round != round_ || held_.erase(held) == 0) return;
-    wait(held.rank, held.stream);
+    if (held.adopted == adopted(held.rank, held.stream)) wait(held.rank, held.stream);
     if (held_.empty()) {
       held_timer_.cancel();
       hooks_.goes_on();
@@ -105,8 +107,7 @@ void OutputReader::name_those_that_wait() {
 void OutputReader::nobody_writes() {
   nobody_writes_ = true;
   for (const auto& [held, since] : std::exchange(held_, {})) {
-    const auto& newest = of_rank(adopted_, held.rank);
-    if (newest[static_cast<std::size_t>(held.stream)] == held.adopted) listen(held.rank, held.stream);
+    if (held.adopted == adopted(held.rank, held.stream)) listen(held.rank, held.stream);
   }
   held_timer_.cancel();
 }
@@ -114,12 +115,12 @@ void OutputReader::nobody_writes() {
 void OutputReader::listen(int rank, Stream stream) {
   Pipe& from = pipe(rank, stream);
   if (!from) return;
-  from->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                   [this, rank, stream](const boost::system::error_code& error) {
-                     if (error) return;
-                     // Other workers may have filled the console meanwhile.
-                     if (waits_for_console(rank, stream) || read(rank, stream) != Got::kEnd) wait(rank, stream);
-                   });
+  from->async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, rank, stream, number = adopted(rank, stream),
+                                                                      round = round_](const boost::system::error_code& error) {
+    if (error || round != round_ || number != adopted(rank, stream)) return;
+    // Other workers may have filled the console meanwhile.
+    if (waits_for_console(rank, stream) || read(rank, stream) != Got::kEnd) wait(rank, stream);
+  });
 }
 
 OutputReader::Got OutputReader::read(int rank, Stream stream) {

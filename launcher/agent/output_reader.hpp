@@ -65,6 +65,8 @@ class OutputReader {
   bool has_unread(int rank, Stream stream) const;
 
  private:
+  // The number of the newest pipe. A callback that was set up for an earlier one must do nothing.
+  int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
   bool is_full(int rank, Stream stream) const;

@@ -1,6 +1,8 @@
 // Implementation of round_workers.hpp.
 #include "launcher/agent/round_workers.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <csignal>
 #include <memory>
@@ -14,6 +16,15 @@
 namespace ddprun {
 
 using boost::asio::posix::stream_descriptor;
+
+namespace {
+
+std::uint64_t inode_of(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+}  // namespace
 
 void RoundWorkers::begin_round(std::size_t workers, std::vector<int> spares) {
   if (const auto gone = workers_.empty() ? std::nullopt : input_.what_is_gone()) hooks_.input_was_read(*gone);
@@ -40,6 +51,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   settings.error_file = parts_.output.error_file(rank).string();
   settings.only_device = place.only_device;
   settings.snapshots = snapshots_.path();
+  if (!train()) settings.channel_inode = inode_of(channel.workers.get());
   const SpawnRequest request{.arguments = train() ? plan.command : fill_arguments(plan.command, rank),
                              .environment = worker_environment(parts_.inherited_environment, settings),
                              .cpus = place.cpus,

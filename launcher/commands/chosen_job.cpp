@@ -116,6 +116,17 @@ bool is_meant(const RunningJob& job, const std::string& word) {
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
+// Agents of one job: the lock of a run directory belongs to one job at a time.
+bool are_of_one_job(const std::vector<RunningJob>& jobs) {
+  const auto run_dir = [](const RunningJob& job) { return job.status.is_object() ? job.status.value("run_dir", "") : ""; };
+  const std::string first = jobs.empty() ? std::string() : run_dir(jobs.front());
+  return !first.empty() && std::ranges::all_of(jobs, [&](const RunningJob& job) {
+    std::error_code error;
+    return job.status.is_object() && job.status.value("several_nodes", false) && fs::equivalent(run_dir(job), first, error) &&
+           !error;
+  });
+}
+
 }  // namespace
 
 std::string text_of(const json& object, const char* key) {
@@ -165,7 +176,7 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
   return request;
 }
 
-RunningJob chosen_job(const std::string& word) {
+RunningJob chosen_job(const std::string& word, Agents agents) {
   std::vector<RunningJob> jobs = running_jobs();
   if (jobs.empty())
     throw UsageError(
@@ -179,7 +190,14 @@ RunningJob chosen_job(const std::string& word) {
                      " does not answer: it is stopped (Ctrl-Z?), or just starts or ends");
   }
   if (meant.size() == 1) return meant.front();
+  const bool one_job = are_of_one_job(meant);
+  if (one_job && agents == Agents::kAnyOfTheJob) {
+    const auto leads = [](const RunningJob& job) { return job.status.value("leads", false); };
+    const auto leader = std::ranges::find_if(meant, leads);
+    return leader == meant.end() ? meant.front() : *leader;
+  }
   const std::string which = meant.empty() ? "no job here has the PID, run directory or title '" + word + "'"
+                            : one_job     ? "several agents of one job run here: name one by its PID"
                                           : "several jobs run here: name one by its PID or run directory";
   throw UsageError(which + "\n" + table_of(jobs));
 }

@@ -29,8 +29,14 @@ struct JobRequest {
 JobRequest parse_job_request(std::span<const std::string> args, std::span<const std::string_view> allowed,
                              const std::string& usage);
 
+// Several agents of one job may run on this machine. A question to all nodes reaches the same nodes through any of them.
+enum class Agents { kOne, kAnyOfTheJob };
+inline Agents agents_of(const JobRequest& request) {
+  return request.has("--here") ? Agents::kOne : Agents::kAnyOfTheJob;
+}
+
 // `word` is an agent's pid, a run directory or a title; empty: the only running job. Throws UsageError that lists what runs.
-RunningJob chosen_job(const std::string& word);
+RunningJob chosen_job(const std::string& word, Agents agents = Agents::kOne);
 
 // One line a job: pid, title, state, workers, time, run directory.
 std::string table_of(const std::vector<RunningJob>& jobs);

@@ -19,6 +19,7 @@
 #include "launcher/commands/terminal_page.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/openmetrics.hpp"
+#include "launcher/output/typed_keys.hpp"
 #include "launcher/report/report.hpp"
 
 namespace ddprun {
@@ -124,7 +125,7 @@ int show_status(std::span<const std::string> args) {
   }
   if (request.has("--json") && request.has("--openmetrics"))
     throw UsageError(std::string("--json or --openmetrics; ") + kUsage);
-  RunningJob job = chosen_job(request.job);
+  RunningJob job = chosen_job(request.job, agents_of(request));
   if (!asks_all_nodes(job, request)) {
     if (!request.has("--openmetrics")) ask_for_gpus(job);
     print(request.has("--openmetrics") ? openmetrics_of(job.status, {job.status})
@@ -154,17 +155,20 @@ int watch_job(std::span<const std::string> args) {
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
     print(std::string(kUsage) +
-          "\nShows the status anew each second until the job ends or Ctrl-C comes. --here: of this node only." + kWhich);
+          "\nShows the status every second until the job ends. Press q or Ctrl-C to leave. --here: of this node only." +
+          kWhich);
     return 0;
   }
-  RunningJob job = chosen_job(request.job);
+  RunningJob job = chosen_job(request.job, agents_of(request));
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0)));
   JobNow shown = now_of(job, request);
+  TypedKeys keys;
   for (;;) {
     print_while_read(top_page(shown));
-    std::array<pollfd, 2> ready{pollfd{process.get(), POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
+    std::array<pollfd, 3> ready{pollfd{process.get(), POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}, pollfd{keys.fd(), POLLIN, 0}};
     ::poll(ready.data(), ready.size(), kRefreshMs);
     if (ready[1].revents != 0) return 0;  // nobody reads any more
+    if (ready[2].revents != 0 && keys.has('q')) return 0;
     if (process.get() < 0 || ready[0].revents != 0) break;
     const auto answer = ask_job(job.socket, kAskStatus);
     json status = answer ? json::parse(*answer, nullptr, false) : json();
@@ -191,7 +195,7 @@ int stop_job(std::span<const std::string> args) {
           kWhich);
     return 0;
   }
-  const RunningJob job = chosen_job(request.job);
+  const RunningJob job = chosen_job(request.job, agents_of(request));
   const bool heard = asks_all_nodes(job, request)
                          ? stop_all_nodes(job, request.has("--now"))
                          : ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop).has_value();

@@ -181,7 +181,7 @@ Found find_logs(const std::string& word) {
     }
     return {folder, std::nullopt};
   }
-  const RunningJob job = chosen_job(word);
+  const RunningJob job = chosen_job(word, Agents::kAnyOfTheJob);
   return {job.status.value("logs", ""), job};
 }
 

@@ -1,6 +1,7 @@
 // `ddprun plot`: the losses of several runs over each other, as an SVG. run_subcommand() calls it.
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 
 #include "common/base/error.hpp"
@@ -46,7 +47,7 @@ PlotRequest parse_plot(std::span<const std::string> args) {
   return request;
 }
 
-PlottedRun read_run(const std::string& word, const std::string& figure) {
+std::ifstream open_metrics(const std::string& word) {
   const fs::path metrics = fs::is_directory(word) ? RunLayout{word}.metrics() : fs::path(word);
   std::error_code error;
   std::ifstream in;
@@ -55,8 +56,25 @@ PlottedRun read_run(const std::string& word, const std::string& figure) {
     throw UsageError("cannot read " + metrics.string() +
                      ": name run directories; a script writes that file with --run-dir when it " + "tells its steps");
   }
+  return in;
+}
+
+PlottedRun read_run(const std::string& word, const std::string& figure) {
+  std::ifstream in = open_metrics(word);
   const fs::path named = fs::path(word).lexically_normal();
   return {printable((named.has_filename() ? named : named.parent_path()).string()), read_figure(in, figure)};
+}
+
+[[noreturn]] void refuse_figure(const PlotRequest& request) {
+  std::set<std::string> names;
+  for (const std::string& word : request.runs) {
+    std::ifstream in = open_metrics(word);
+    for (const std::string& name : figures_in(in)) names.insert(name);
+  }
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + printable(name);
+  throw UsageError("no run has a figure '" + printable(request.figure) + "' in a line of a step or an evaluation" +
+                   (known.empty() ? "" : "; --figure takes one of these: " + known));
 }
 
 }  // namespace
@@ -76,7 +94,7 @@ int plot_runs(std::span<const std::string> args) {
     runs.push_back(read_run(word, request.figure));
     any = any || !runs.back().points.empty();
   }
-  if (!any) throw UsageError("no run has a figure '" + request.figure + "' in a line of a step or an evaluation");
+  if (!any) refuse_figure(request);
   try {
     if (write_named_file(request.output, plot_of(request.figure, runs)))
       print("the plot is " + fs::absolute(request.output).lexically_normal().string() + "\n");

@@ -137,7 +137,7 @@ int show_stacks(std::span<const std::string> args) {
           "\nthis machine only. JOB as for `ddprun status`.\n");
     return 0;
   }
-  const RunningJob job = chosen_job(request.job);
+  const RunningJob job = chosen_job(request.job, agents_of(request));
   if (asks_all_nodes(job, request)) return print_stacks_of_nodes(job, request.rank);
   return print_stacks_of_this_node(job, request.rank);
 }

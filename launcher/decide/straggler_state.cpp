@@ -14,6 +14,7 @@ constexpr std::size_t kKept = 100;                  // a rank may be ahead of wh
 constexpr std::int64_t kMostSteps = 1'000'000'000;  // in one piece
 constexpr double kShareOfStep = 0.2;                // a straggler costs more
 constexpr double kLeast = 0.002;                    // likewise, in seconds
+constexpr double kTimesOfQueues = 3;                // by how much of the others' wait for processors it must differ
 constexpr double kTimesSlower = 3;                  // an exchange
 constexpr double kShareOfExchange = 0.3;
 constexpr std::array kParts{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
@@ -146,6 +147,10 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
 
   const double difference = std::max(longer, finding.own_s - finding.others_s);
   const auto more = [&](auto part) { return slowest.all.*part - of_others([part](const Sum& sum) { return sum.all.*part; }); };
+  // Where all ranks lack processors, the one that got least changes every second, and is not at fault. SIGSTOP is no such lack.
+  const double others_queued = of_others([](const Sum& sum) { return sum.all.queued; });
+  const bool was_stopped = more(&RankPace::stopped) >= kExplains * difference;
+  if (!was_stopped && longer < kTimesOfQueues * others_queued) return;
   const auto explains = [&](StragglerKind kind, double part) {
     if (part < kExplains * difference) return false;
     finding.kind = kind;

@@ -6,7 +6,9 @@
 //
 // It looks at the newest 20 steps, or pieces of several short ones. Each rank's longest is left out: one checkpoint, one page
 // of results, one hiccup of the system is no straggler. Then a rank straggles if its own time is longer than that of the
-// others, in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer.
+// others, in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer. On a busy machine every rank
+// waits for processors, now one more and now another one. So the difference must also be three times what the others wait for
+// processors.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,13 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
   const std::string here = std::to_string(notice.count) + " of " + std::to_string(notice.of) + " nodes are here";
   switch (notice.kind) {
     case Kind::kWaiting:
-      return notice.of == 0 ? notice.text : "waiting " + notice.text + ": " + here;
+      if (notice.of == 0) return notice.text;
+      if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // the round begins
+      // A node that has joined is not ready yet, so the number may be lower than in the line before.
+      if (notice.text == "for nodes" || notice.text == "for more nodes")
+        return "waiting " + notice.text + ": " + std::to_string(notice.count) + " of " + std::to_string(notice.of) +
+               " are ready";
+      return "waiting " + notice.text + ": " + here;
     case Kind::kJoined:
       return "node " + notice.text + " joined; " + here;
     case Kind::kLost:

@@ -101,7 +101,7 @@ std::string describe(const Straggler& event) {
       " keeps the others waiting: " + ms(event.own_s) + " a step of its own, the others " + ms(event.others_s) + "," + steps;
   switch (event.kind) {
     case StragglerKind::kProcessor:
-      return text + "; processor: for " + ms(event.part_s) + " of it, it got none or was stopped";
+      return text + "; processor: for " + ms(event.part_s) + " of it, it was ready to run and had no processor, or was stopped";
     case StragglerKind::kDisk:
       return text + "; disk: for " + ms(event.part_s) + " of it, it waited for a disk";
     case StragglerKind::kData:
@@ -110,7 +110,7 @@ std::string describe(const Straggler& event) {
     case StragglerKind::kCompute:
       break;
   }
-  return text + "; compute: neither processor nor disk nor data explains it";
+  return text + "; compute: it had its processor, disk and data, and computed longer";
 }
 
 std::string describe(const HelperIgnored& event) {

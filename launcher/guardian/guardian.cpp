@@ -40,6 +40,7 @@
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/guardian/guardian_report.hpp"
 #include "launcher/guardian/memory_watch.hpp"
+#include "launcher/guardian/process_title.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/guardian/stops.hpp"
 #include "launcher/guardian/store_starter.hpp"
@@ -535,6 +536,7 @@ void guardian_main(const GuardianSettings& settings) {
   // closed socket.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   ::prctl(PR_SET_NAME, "job-guardian");  // not ddprun's name: "pkill -9 ddprun" must leave it, to end the rest
+  set_process_title("job-guardian of process " + std::to_string(::getppid()));
   std::optional<Guardian> guardian;
   try {
     guardian.emplace(settings);

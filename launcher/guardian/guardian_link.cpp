@@ -147,10 +147,13 @@ void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this
 }
 
 // The guardian closes what it received when it has done what was asked, and then this end hangs up.
-void GuardianLink::end_store() {
+bool GuardianLink::end_store() {
   constexpr int kPatienceMs = 1000;  // less than a lease
   int ends[2] = {-1, -1};
-  if (::pipe2(ends, O_CLOEXEC) != 0) return send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+    return false;
+  }
   try {
     send({.kind = guardian::Request::Kind::kEndStore}, &ends[1], 1);
   } catch (...) {
@@ -159,9 +162,11 @@ void GuardianLink::end_store() {
   }
   ::close(ends[1]);
   pollfd done{ends[0], POLLIN, 0};
-  while (::poll(&done, 1, kPatienceMs) < 0 && errno == EINTR) {
+  int count = 0;
+  while ((count = ::poll(&done, 1, kPatienceMs)) < 0 && errno == EINTR) {
   }
   ::close(ends[0]);
+  return count > 0;
 }
 
 // Without memory for it, the guardian completes the file on disk.

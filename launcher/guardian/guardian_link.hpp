@@ -55,7 +55,8 @@ class GuardianLink {
   // closes them.
   void serve_store(const std::vector<int>& listeners, bool only_this_machine);
   // A sweep leaves the store alone, since workers of other nodes may need it still. It ends by this, or with the guardian.
-  void end_store();
+  // False if the guardian has not confirmed the end within a second: the store may still listen then. May be called again.
+  bool end_store();
   // The present text of the report: the guardian writes it if this process is killed before it could.
   void keep_report(std::string_view text);
   // Whether the guardian has no child and is starting none. Then there is nothing to sweep.

@@ -143,7 +143,7 @@ void JobLink::carry_out(const agent_action::ReportSteps& action) {
 }
 
 void JobLink::ask_store(int local_rank, const channel::StoreRequest& request) {
-  shell_.local(member_event::AskStore{release_.rank_offset + local_rank, request});
+  shell_.local(member_event::AskStore{release().rank_offset + local_rank, request});
 }
 
 // ---- from the nodes ----
@@ -154,8 +154,10 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
   const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
+  std::string why = from_peer(event.why);
+  if (!why.ends_with('?') && !why.ends_with('.')) why += ".";
   say(NodeNotice::Kind::kWaiting,
-      from_peer(event.why) + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
+      why + " Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
 }
 
 void JobLink::handle(rendezvous::EntrustFarewell&& event) {
@@ -171,22 +173,21 @@ void JobLink::handle(rendezvous::EntrustFarewell&& event) {
 }
 
 void JobLink::handle(member_action::StartWorkers&& event) {
-  release_ = std::move(event.release);
+  round_.announce(std::move(event.release));
   resumed_from_ = newest_checkpoint_;
   granted(event.until);
-  release_waits_ = true;
   look_up_master();
 }
 
 // Only the resolver knows whether the name means "this node" on every node (master_address). Leases are kept meanwhile.
 void JobLink::look_up_master() {
-  const std::string& named = release_.master.host;
+  const std::string named = round_.newest().master.host;
   const std::string& leader = shell_.leader_address();
-  const bool of_no_use = release_.group_rank == 0 || leader.empty() || is_loopback_number(leader);
+  const bool of_no_use = round_.newest().group_rank == 0 || leader.empty() || is_loopback_number(leader);
   if (of_no_use || is_number(named) || is_loopback_name_.contains(named)) return feed_release();
   names_.ask(named, [this, named](const NameAnswer& answer) {
     if (!answer.addresses.empty()) is_loopback_name_[named] = is_loopback_number(answer.addresses.front());
-    if (named == release_.master.host) feed_release();
+    if (named == round_.newest().master.host) feed_release();
   });
   name_timer_.expires_after(kMostOfTheResolver);
   name_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -195,9 +196,9 @@ void JobLink::look_up_master() {
 }
 
 void JobLink::feed_release() {
-  if (!std::exchange(release_waits_, false)) return;
+  if (!round_.begin_next()) return;
   name_timer_.cancel();
-  hooks_.feed(to_agent(release_));
+  hooks_.feed(to_agent(release()));
 }
 
 void JobLink::handle(member_action::ExtendGrant&& event) {
@@ -230,7 +231,7 @@ void JobLink::handle(member_action::StopAt&& event) {
 }
 
 void JobLink::handle(member_action::AnswerStore&& event) {
-  hooks_.answer_worker(event.rank - release_.rank_offset, event.reply);
+  hooks_.answer_worker(event.rank - release().rank_offset, event.reply);
 }
 
 void JobLink::handle(member_action::Say&& event) {
@@ -265,18 +266,18 @@ void JobLink::say(NodeNotice::Kind kind, std::string text) {
 // The address that the coordinator named. If that means "this node" on every node, it is the address at which this node found
 // the coordinator.
 std::string JobLink::master_address() const {
-  const std::string& named = release_.master.host;
+  const std::string& named = release().master.host;
   const std::string& leader = shell_.leader_address();
-  if (release_.group_rank == 0 || leader.empty() || is_loopback_number(leader)) return named;
+  if (release().group_rank == 0 || leader.empty() || is_loopback_number(leader)) return named;
   const auto name = is_loopback_name_.find(named);
   const bool means_itself = is_loopback_number(named) || (name != is_loopback_name_.end() && name->second);
   return means_itself ? leader : named;
 }
 
 std::optional<HeldPort> JobLink::hold_master_port() {
-  if (release_.group_rank != 0) return std::nullopt;
-  if (next_port_ && next_port_->port() == release_.master.port) return std::exchange(next_port_, std::nullopt);
-  return HeldPort::exactly(release_.master.port);
+  if (release().group_rank != 0) return std::nullopt;
+  if (next_port_ && next_port_->port() == release().master.port) return std::exchange(next_port_, std::nullopt);
+  return HeldPort::exactly(release().master.port);
 }
 
 }  // namespace ddprun

@@ -19,6 +19,7 @@
 #include "launcher/guardian/last_word.hpp"
 #include "launcher/machine/ports.hpp"
 #include "launcher/network/network_start.hpp"
+#include "launcher/network/round_of_workers.hpp"
 #include "launcher/workers/store_server.hpp"
 
 namespace ddprun {
@@ -56,8 +57,8 @@ class JobLink {
 
   void note_checkpoint(std::int64_t step) { newest_checkpoint_ = std::max(newest_checkpoint_, step); }
 
-  // ---- of the round that was released ----
-  const rendezvous::Release& release() const { return release_; }
+  // ---- of the round that AgentState knows ----
+  const rendezvous::Release& release() const { return round_.current(); }
   std::string master_address() const;
   // MASTER_PORT, held by this node when rank 0 is here.
   std::optional<HeldPort> hold_master_port();
@@ -102,10 +103,9 @@ class JobLink {
   StoreServer store_;
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
-  rendezvous::Release release_;
+  RoundOfWorkers round_;
   NameLookup names_;
   boost::asio::steady_timer name_timer_;
-  bool release_waits_ = false;                    // for the resolver: AgentState does not know of the round yet
   std::map<std::string, bool> is_loopback_name_;  // the resolver's answers
   rendezvous::Time answered_{};                   // when the newest grant came
   rendezvous::Time granted_until_{};

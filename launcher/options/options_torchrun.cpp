@@ -55,7 +55,9 @@ constexpr std::array kVariables{
     TorchrunRow{"PYTHON_EXEC", kBetter,
                 "the interpreter; else that of the environment the program lies in, of an active one, or `python3` on PATH "
                 "(torchrun: its own)"},
-    TorchrunRow{"OMP_NUM_THREADS", kSame, "1 for workers when it is unset and there are several of them"},
+    TorchrunRow{"OMP_NUM_THREADS", kBetter,
+                "1 for workers when it is unset and there are several of them; in a Slurm job they share "
+                "`SLURM_CPUS_PER_TASK`, unless the name is torchrun"},
     TorchrunRow{"TORCH_NCCL_ASYNC_ERROR_HANDLING", kSame, "1 for workers when it is unset; for `ddptrain` always 0"},
     TorchrunRow{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", kSame, "after `--log-line-prefix-template`"},
     TorchrunRow{"TORCHELASTIC_SIGNALS_TO_HANDLE", kBetter, "after `--signals-to-handle` (torchrun overwrites it)"},

@@ -14,6 +14,7 @@
 #include "launcher/events/printed.hpp"
 #include "launcher/output/console_failures.hpp"
 #include "launcher/output/worker_output_route.hpp"
+#include "launcher/plan/plan_input.hpp"
 
 namespace ddprun {
 namespace {
@@ -98,6 +99,7 @@ void Console::see(const RunStarted& event) {
   say(train() ? 0 : 1, head);
   for (const std::string& line : facts_.opening) say(0, line);
   for (const std::string& note : plan_.notes) say(1, "note: " + note);
+  if (plan_.input == WorkersInput::kTerminalIsKept) say(1, std::string("note: ") + kTerminalIsKeptText);
 }
 
 void Console::see(const RoundStarted& event) {
@@ -278,6 +280,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
   const bool summary = event.decision == RoundFailed::Decision::kGiveUp && plan_.verbosity >= 0 && first.cause != Cause::kSpawn;
   if (sees_stderr_of(first.local_rank) || (summary && !first.call_stack.empty())) first.stderr_tail.clear();
   tell_failure(first);
+  if (plan_.input == WorkersInput::kTerminalIsKept && read_past_the_end(first)) complain(kTerminalIsKeptText);
   for (const std::string& line : early_leavers(left_, event.first)) complain(line);
   for (const Failure& failure : event.consequences) {
     if (plan_.verbosity >= 1) complain(consequence_line(failure));
@@ -371,7 +374,17 @@ void Console::see(const WorkersLeft& event) {
   say(0, describe(event));
 }
 
+// A rank at the margin may begin and end every second. JSON events and the report have them all.
 void Console::see(const Straggler& event) {
+  constexpr std::int64_t kLeastBetween = 60'000'000'000;
+  StragglerLines& lines = straggler_lines_[event.rank];
+  if (event.ended) {
+    if (std::exchange(lines.is_open, false)) say(0, describe(event));
+    return;
+  }
+  const std::int64_t since = event.time_ns - lines.newest_ns;
+  if (lines.newest_ns != 0 && since >= 0 && since < kLeastBetween) return;
+  lines = {.newest_ns = event.time_ns, .is_open = true};
   say(0, describe(event));
 }
 

@@ -89,6 +89,11 @@ class Console : public RunObserver {
   std::set<std::pair<int, std::string>> warnings_;  // of ranks; each is shown once in a run
   bool helper_ignored_ = false;                     // shown once for all ranks, since they run one program
   std::string last_notice_;                         // shown once, however often it is repeated
+  struct StragglerLines {
+    std::int64_t newest_ns = 0;  // when the newest line was shown; 0: none
+    bool is_open = false;        // a line about the end is still to come
+  };
+  std::map<int, StragglerLines> straggler_lines_;  // by rank
   std::int64_t started_ns_ = 0;
   using Clock = std::chrono::steady_clock;  // nobody sets this clock, unlike that of the events' times
   Clock::time_point round_began_ = Clock::now();

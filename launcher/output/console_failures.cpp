@@ -85,6 +85,13 @@ std::vector<std::string> early_leavers(const std::map<int, std::int64_t>& left, 
           " earlier"};
 }
 
+bool read_past_the_end(const Failure& failure) {
+  const auto says = [](const std::string& text) {
+    return text.find("EOFError") != std::string::npos || text.find("bdb.BdbQuit") != std::string::npos;
+  };
+  return says(failure.message) || std::ranges::any_of(failure.stderr_tail, says);
+}
+
 std::string failure_summary(const Plan& plan, const RoundFailed& event) {
   const std::string title = name_of_job(plan) + " FAILED";
   const std::string root = described(event.first, 0);

@@ -19,6 +19,9 @@ std::string consequence_line(const Failure& failure);
 // when.
 std::vector<std::string> early_leavers(const std::map<int, std::int64_t>& left, const Failure& first);
 
+// Whether a Python script failed because its standard input was at its end.
+bool read_past_the_end(const Failure& failure);
+
 // The block with borders, without a last '\n'. Entry [0] is the root cause. Ranks that only failed because we stopped them are
 // left out, unless the plan is verbose.
 std::string failure_summary(const Plan& plan, const RoundFailed& event);

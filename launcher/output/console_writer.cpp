@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -48,7 +49,11 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
     if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
       write_directly_to(fd);
-      if (S_ISREG(info.st_mode)) files_.emplace([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); });
+      if (!S_ISREG(info.st_mode)) return;
+      files_.emplace([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); });
+      std::error_code error;
+      name_ = std::make_shared<std::filesystem::path>(
+          std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(direct_fd_), error));
       return;
     }
     if (!S_ISSOCK(info.st_mode)) {
@@ -75,6 +80,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   bool terminal() const { return terminal_; }
   int fd() const { return direct_fd_ >= 0 ? direct_fd_ : waiting_fd_; }
   std::uint64_t dropped() const { return dropped_total_; }
+  FileQueue* files() { return files_ ? &*files_ : nullptr; }
   bool idle() const { return pending() == 0; }
 
   void append(std::string_view text, Whose whose) {
@@ -225,7 +231,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
                 [weak = weak_from_this(), waiting = on_the_way_, bytes] {
                   *waiting -= bytes;
                   if (const auto self = weak.lock()) self->went_through();
-                });
+                },
+                name_);
   }
 
   void went_through() {
@@ -307,6 +314,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::uint64_t dropped_total_ = 0;
   std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a failed write; final when all is written
   std::optional<FileQueue> files_;                           // for a regular file
+  FileQueue::About name_;                                    // of that file
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);  // bytes in that queue
 };
 
@@ -392,6 +400,13 @@ bool ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::
 
 void ConsoleWriter::set_bar(std::string_view text) {
   (stderr_->terminal() ? stderr_ : stdout_)->set_bar(text);
+}
+
+std::vector<ConsoleWriter::StreamFile> ConsoleWriter::files() const {
+  std::vector<StreamFile> files;
+  if (FileQueue* const queue = stdout_->files()) files.push_back({Stream::kStdout, queue});
+  if (FileQueue* const queue = is_one_file() ? nullptr : stderr_->files()) files.push_back({Stream::kStderr, queue});
+  return files;
 }
 
 std::uint64_t ConsoleWriter::dropped_lines() const {

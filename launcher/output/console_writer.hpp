@@ -17,9 +17,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "common/system/file_queue.hpp"
 #include "launcher/events/stream.hpp"
 
 namespace ddprun {
@@ -70,6 +72,15 @@ class ConsoleWriter {
   void when_at_most(Stream stream, std::size_t bytes, std::function<void()> act);
 
   std::uint64_t dropped_lines() const;  // on both streams, until now
+
+  // Queues of the streams that are regular files, whose file system may stall. stdout comes first.
+  struct StreamFile {
+    Stream stream{};
+    FileQueue* queue = nullptr;  // never nullptr
+  };
+  std::vector<StreamFile> files() const;
+  // Whether both streams are one file or terminal.
+  bool is_one_file() const { return stdout_ == stderr_; }
 
   static constexpr std::size_t kQueueBytes = 1u << 20;
 

@@ -94,11 +94,12 @@ struct Plan {
   HangLimits hang;
   std::string chaos;  // faults to inject (common/base/fault.hpp); kTrain only
 
-  bool json = false;          // the console writes JSON lines
-  std::string on_failure;     // --on-failure, a command for the shell; empty: none
-  std::string on_checkpoint;  // --on-checkpoint, likewise
-  int metrics_port = 0;       // --metrics-port; 0: not given
-  int verbosity = 0;          // -1 quiet, 0, 1, 2
+  bool json = false;           // the console writes JSON lines
+  std::string on_failure;      // --on-failure, a command for the shell; empty: none
+  std::string on_checkpoint;   // --on-checkpoint, likewise
+  int threads_per_worker = 1;  // OMP_NUM_THREADS of several workers, if it is not inherited
+  int metrics_port = 0;        // --metrics-port; 0: not given
+  int verbosity = 0;           // -1 quiet, 0, 1, 2
   bool dry_run = false;
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere; CUDA_VISIBLE_DEVICES names the worker's one GPU
   Numa numa = Numa::kNone;

@@ -6,6 +6,10 @@
 
 namespace ddprun {
 
+inline constexpr const char* kTerminalIsKeptText =
+    "the workers' standard input is /dev/null: a terminal is passed on to a single worker (--nproc-per-node 1), and only in "
+    "the foreground; a file or a pipe reaches all of them";
+
 // `workers` are those of this node. All workers of a script share a file or a pipe, as under torchrun. A single worker gets a
 // terminal while ddprun is in the foreground. Workers have sessions of their own, which job control does not reach: several
 // workers, or one in the background, would take the shell's keys.

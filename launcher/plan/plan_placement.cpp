@@ -6,6 +6,7 @@
 #include "common/base/error.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/machine/numa_binding.hpp"
+#include "launcher/options/parse_number.hpp"
 
 namespace ddprun {
 namespace {
@@ -56,6 +57,16 @@ void bind_to_cpus(Plan& plan, const Machine& machine) {
   }
 }
 
+void choose_threads(Plan& plan, const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  constexpr std::int64_t kMostCpus = 1 << 16;  // of one machine
+  if (plan.as_torchrun || plan.nproc_per_node <= 1 || environment("OMP_NUM_THREADS")) return;
+  const std::int64_t cpus = parse_whole(environment("SLURM_CPUS_PER_TASK").value_or("")).value_or(0);
+  if (!environment("SLURM_JOB_ID") || cpus <= plan.nproc_per_node || cpus > kMostCpus) return;
+  plan.threads_per_worker = static_cast<int>(cpus / plan.nproc_per_node);
+  plan.sources.push_back(
+      {"omp_num_threads", std::to_string(plan.threads_per_worker), "Slurm's SLURM_CPUS_PER_TASK, for each worker"});
+}
+
 }  // namespace
 
 std::vector<WorkerPlace::Variable> only_device_of(
@@ -84,6 +95,7 @@ void place_workers(Plan& plan, const Machine& machine,
     for (int rank = 0; rank < plan.nproc_per_node; ++rank)
       plan.places[static_cast<std::size_t>(rank)].only_device = only_device_of(rank, environment);
   }
+  choose_threads(plan, environment);
   if (plan.numa != Numa::kNone) bind_to_cpus(plan, machine);
 }
 

@@ -1,5 +1,5 @@
-// Where each worker runs on its machine: the CPUs that --numa-binding gives it, and the one device that --virtual-local-rank
-// leaves it. plan.cpp calls it last; the agent and --dry-run read the result.
+// Where each worker runs on its machine: the CPUs that --numa-binding gives it, its number of threads, and the one device that
+// --virtual-local-rank leaves it. plan.cpp calls it; the agent and --dry-run read the result.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ struct Machine;
 std::vector<WorkerPlace::Variable> only_device_of(
     int local_rank, const std::function<std::optional<std::string>(std::string_view)>& environment);
 
-// Fills in plan.places, and explains the result in plan.sources. Throws UsageError.
+// Fills in plan.places and plan.threads_per_worker, and explains the result in plan.sources. As under torchrun, several workers
+// get one thread each; in a Slurm job they share the CPUs of this agent's task, unless the name is torchrun. Throws UsageError.
 void place_workers(Plan& plan, const Machine& machine,
                    const std::function<std::optional<std::string>(std::string_view)>& environment);
 

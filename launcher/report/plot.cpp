@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "launcher/report/report_figures.hpp"
@@ -12,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-constexpr double kPlotWide = 720, kPlotHigh = 360, kLegendLine = 18;
+constexpr double kPlotWide = 720, kPlotHigh = 360, kLegendLine = 18, kPlotLabels = 72;
 // Eight colours that people with a colour vision deficiency tell apart (Okabe and Ito); then the same, dashed.
 constexpr std::array kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888", "#b8a800"};
 constexpr std::array kDashes{"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\"", " stroke-dasharray=\"8 3 2 3\""};
@@ -36,7 +37,38 @@ std::string text_at(double x, double y, const std::string& anchor, const std::st
   return "<text x=\"" + svg::decimal(x) + "\" y=\"" + svg::decimal(y) + "\"" + anchor + ">" + svg::escaped(text) + "</text>\n";
 }
 
+// Lines at round numbers, with the numbers outside the curves' area. A range of one value has one line.
+std::string grid_of(const Range& steps, const Range& values) {
+  const auto of = [](const Range& range, int most) {
+    return range.high > range.low ? svg::ticks(range.low, range.high, most) : std::vector<double>{range.low};
+  };
+  std::string lines, numbers;
+  for (const double value : of(values, 6)) {
+    const double y = (1 - values.part(value)) * kPlotHigh;
+    lines += "M0 " + svg::decimal(y) + "H" + svg::decimal(kPlotWide);
+    numbers += text_at(-6, y + 4, " text-anchor=\"end\"", svg::decimal(value));
+  }
+  for (const double step : of(steps, 8)) {
+    const double x = steps.part(step) * kPlotWide;
+    lines += "M" + svg::decimal(x) + " 0V" + svg::decimal(kPlotHigh);
+    numbers += text_at(x, kPlotHigh + 16, " text-anchor=\"middle\"", svg::decimal(step));
+  }
+  return "<path d=\"" + lines + "\" fill=\"none\" stroke=\"#ddd\"/>\n" + numbers;
+}
+
 }  // namespace
+
+std::vector<std::string> figures_in(std::istream& metrics) {
+  std::set<std::string> names;
+  for (std::string line; std::getline(metrics, line);) {
+    const ReportJson event = ReportJson::parse(line, nullptr, false);
+    const std::string kind = report_text_at(event, "event");
+    if (kind != "step" && kind != "eval") continue;
+    for (const auto& [name, value] : event.items())
+      if (value.is_number() && name != "step" && names.size() < kMostNamed) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
 
 std::vector<svg::Point> read_figure(std::istream& metrics, const std::string& figure) {
   std::vector<svg::Point> of_steps;
@@ -64,10 +96,11 @@ std::string plot_of(const std::string& figure, const std::vector<PlottedRun>& ru
     }
   }
   const double high = kPlotHigh + 40 + kLegendLine * static_cast<double>(runs.size());
-  std::string drawn = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -24 " + svg::decimal(kPlotWide + 16) + " " +
+  const std::string left = svg::decimal(-kPlotLabels), wide = svg::decimal(kPlotWide + kPlotLabels + 24);
+  std::string drawn = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"" + left + " -24 " + wide + " " +
                       svg::decimal(high + 24) + "\" font-family=\"sans-serif\" font-size=\"12\">\n<title>" +
-                      svg::escaped(figure) + "</title>\n<rect x=\"-8\" y=\"-24\" width=\"" + svg::decimal(kPlotWide + 16) +
-                      "\" height=\"" + svg::decimal(high + 24) + "\" fill=\"white\"/>\n<path d=\"M0 0V" +
+                      svg::escaped(figure) + "</title>\n<rect x=\"" + left + "\" y=\"-24\" width=\"" + wide + "\" height=\"" +
+                      svg::decimal(high + 24) + "\" fill=\"white\"/>\n" + grid_of(steps, values) + "<path d=\"M0 0V" +
                       svg::decimal(kPlotHigh) + "H" + svg::decimal(kPlotWide) + "\" fill=\"none\" stroke=\"#888\"/>\n";
   for (std::size_t run = 0; run < runs.size(); ++run) {
     drawn += "<polyline fill=\"none\"" + stroke_of(run) + " points=\"";
@@ -82,10 +115,8 @@ std::string plot_of(const std::string& figure, const std::vector<PlottedRun>& ru
                                                             svg::decimal(runs[run].points.back().x);
     drawn += text_at(32, y, "", runs[run].name + last);
   }
-  drawn += text_at(4, -6, "",
-                   figure + ", " + svg::decimal(values.high) + " at the top, " + svg::decimal(values.low) + " at the bottom");
-  drawn += text_at(0, kPlotHigh + 16, "", "step " + svg::decimal(steps.low));
-  drawn += text_at(kPlotWide, kPlotHigh + 16, " text-anchor=\"end\"", "step " + svg::decimal(steps.high));
+  drawn += text_at(0, -8, "", figure);
+  drawn += text_at(0, kPlotHigh + 16, " text-anchor=\"end\"", "step ");
   return drawn + "</svg>\n";
 }
 

@@ -15,8 +15,11 @@ struct TimePart {
   const char* key;
   const char* name;
 };
-constexpr std::array kTimeParts{TimePart{"training_s", "training"},        TimePart{"evaluation_s", "evaluating"},
-                                TimePart{"checkpoint_s", "checkpoints"},   TimePart{"start_s", "starting"},
+// Without reported steps the two are shown as one: a script that imports its libraries is not training yet.
+constexpr const char* kTrainingKey = "training_s";
+constexpr const char* kStartKey = "start_s";
+constexpr std::array kTimeParts{TimePart{kTrainingKey, "training"},        TimePart{"evaluation_s", "evaluating"},
+                                TimePart{"checkpoint_s", "checkpoints"},   TimePart{kStartKey, "starting"},
                                 TimePart{"restart_s", "lost to restarts"}, TimePart{"waiting_s", "waiting for nodes"}};
 
 using Counts = std::map<std::string, std::int64_t>;
@@ -70,10 +73,17 @@ FigureList evaluation_figures(const ReportJson& evaluation) {
 ReportFigures figures_of(const ReportJson& report) {
   ReportFigures figures;
   const ReportJson& time = report_value(report, "time");
+  figures.knows_steps = report_value(report, "last_step").is_number();
   for (const TimePart& part : kTimeParts) {
-    const double seconds = report_number_at(time, part.key);
+    double seconds = report_number_at(time, part.key);
     figures.total_s += seconds;
-    if (seconds > 0) figures.time.emplace_back(part.name, seconds);
+    const char* name = part.name;
+    if (!figures.knows_steps && part.key == kTrainingKey) {
+      name = "running";
+      seconds += report_number_at(time, kStartKey);
+    }
+    if (!figures.knows_steps && part.key == kStartKey) continue;
+    if (seconds > 0) figures.time.emplace_back(name, seconds);
   }
   figures.lost_s = report_number_at(time, "lost_s");
   figures.useful_s =
@@ -117,7 +127,7 @@ std::string how_it_ended(const ReportJson& exit) {
 }
 
 std::string goodput_of(const ReportFigures& figures) {
-  if (!(figures.total_s > 0)) return {};
+  if (!(figures.total_s > 0) || !figures.knows_steps) return {};
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %%", 100 * figures.useful_s / figures.total_s);
   return text;

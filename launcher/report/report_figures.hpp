@@ -48,6 +48,8 @@ struct RoundSpan {
 struct ReportFigures {
   // Names and seconds in the order of the report; parts that took no time are left out.
   std::vector<std::pair<std::string, double>> time;
+  // False if no worker has reported a step: then it is not known when training began, or how much of it was done again.
+  bool knows_steps = false;
   double total_s = 0;
   double useful_s = 0;  // training and evaluations, without steps that were done again
   double lost_s = 0;
@@ -63,7 +65,7 @@ ReportFigures figures_of(const ReportJson& report);
 // How the run ended, from the value of "exit".
 std::string how_it_ended(const ReportJson& exit);
 
-// The useful share of the time that was counted: "93.1 %". Empty when no time was counted.
+// The useful share of the time that was counted: "93.1 %". Empty if no time was counted or no step was reported.
 std::string goodput_of(const ReportFigures& figures);
 
 }  // namespace ddprun

@@ -24,10 +24,11 @@ using svg::escaped;
 using svg::Point;
 using svg::thinned;
 
-constexpr double kChartWide = 640, kChartHigh = 160;
+constexpr double kChartWide = 640, kChartHigh = 160, kLabels = 60;
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --line: #8886; --good: #2a7; --bad: #d43; --ink: #357; }
+:root { color-scheme: light dark; --line: #8886; --good: #2a7; --bad: #d43; --kept: #c90; --ink: #357; }
+.grid { fill: none; stroke: var(--line); stroke-width: .5; }
 body { font: 16px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; }
@@ -106,8 +107,21 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
   const double bottom = low->y, top = high->y > low->y ? high->y : low->y + 1;
   const auto x = [&](double value) { return decimal((value - first) / (last - first) * kChartWide); };
   const auto y = [&](double value) { return decimal(kChartHigh - (value - bottom) / (top - bottom) * kChartHigh); };
-  std::string drawn = "<h2>" + escaped(title) + "</h2>\n<svg viewBox=\"-4 -14 " + decimal(kChartWide + 8) + " " +
-                      decimal(kChartHigh + 32) + "\" role=\"img\" aria-label=\"" + escaped(title) + "\">\n";
+  std::string drawn = "<h2>" + escaped(title) + "</h2>\n<svg viewBox=\"" + decimal(-kLabels) + " -8 " +
+                      decimal(kChartWide + kLabels + 16) + " " + decimal(kChartHigh + 26) + "\" role=\"img\" aria-label=\"" +
+                      escaped(title) + "\">\n";
+  // Numbers stand outside the curve's area.
+  std::string lines, numbers;
+  for (const double value : svg::ticks(bottom, top, 5)) {
+    lines += "M0 " + y(value) + "H" + decimal(kChartWide);
+    numbers += "<text x=\"-6\" y=\"" + y(value) + "\" dy=\"4\" text-anchor=\"end\">" + decimal(value) + "</text>";
+  }
+  for (const double step : svg::ticks(first, last, 8)) {
+    lines += "M" + x(step) + " 0V" + decimal(kChartHigh);
+    numbers += "<text x=\"" + x(step) + "\" y=\"" + decimal(kChartHigh + 14) + "\" text-anchor=\"middle\">" + decimal(step) +
+               "</text>";
+  }
+  drawn += "<path class=\"grid\" d=\"" + lines + "\"/>\n";
   drawn += "<path d=\"M0 0V" + decimal(kChartHigh) + "H" + decimal(kChartWide) + "\" fill=\"none\" stroke=\"var(--line)\"/>\n";
   for (const double step : restarts) {
     if (step < first || step > last) continue;
@@ -116,10 +130,8 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
   }
   drawn += "<polyline fill=\"none\" stroke=\"var(--ink)\" stroke-width=\"1.5\" points=\"";
   for (const Point& point : points) drawn += x(point.x) + "," + y(point.y) + " ";
-  drawn += "\"/>\n<text x=\"4\" y=\"-3\">" + decimal(top) + "</text><text x=\"4\" y=\"" + decimal(kChartHigh - 4) + "\">" +
-           decimal(bottom) + "</text><text x=\"0\" y=\"" + decimal(kChartHigh + 14) + "\">step " + decimal(first) +
-           "</text><text x=\"" + decimal(kChartWide) + "\" y=\"" + decimal(kChartHigh + 14) + "\" text-anchor=\"end\">step " +
-           decimal(last) + "</text>\n</svg>\n";
+  drawn +=
+      "\"/>\n" + numbers + "<text x=\"-6\" y=\"" + decimal(kChartHigh + 14) + "\" text-anchor=\"end\">step</text>\n</svg>\n";
   return drawn;
 }
 
@@ -182,6 +194,12 @@ std::string round_html(const RoundSpan& span) {
   return html + "</details>\n";
 }
 
+// Whether a round began with the state that ranks of the round before had kept.
+bool keeps_state(const ReportJson& round) {
+  const ReportJson& kept = report_value(report_value(round, "regroup"), "kept");
+  return kept.is_array() && !kept.empty();
+}
+
 std::string time_line_html(const std::vector<RoundSpan>& rounds) {
   if (rounds.empty()) return {};
   std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin + 1;
@@ -189,14 +207,20 @@ std::string time_line_html(const std::vector<RoundSpan>& rounds) {
   const double scale = kChartWide / static_cast<double>(end - begin);
   std::string svg =
       "<h2>Rounds</h2>\n<svg viewBox=\"0 0 " + decimal(kChartWide) + " 40\" role=\"img\" aria-label=\"time line\">\n";
-  for (const RoundSpan& round : rounds) {
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    const RoundSpan& round = rounds[i];
+    // The ranks that were not lost kept their state, so the next round continues the work of this one.
+    const bool kept = round.failed && i + 1 < rounds.size() && keeps_state(*rounds[i + 1].round);
     const double x = static_cast<double>(round.begin_ns - begin) * scale;
     const double wide = std::max(1.0, static_cast<double>(round.end_ns - round.begin_ns) * scale - 1);
     const std::string cause = report_text_at(report_value(*round.round, "first_cause"), "cause");
     svg += "<rect class=\"round\" x=\"" + decimal(x) + "\" y=\"2\" height=\"20\" width=\"" + decimal(wide) +
-           "\" fill=\"var(--" + (round.failed ? "bad" : "good") + ")\"><title>round " +
-           std::to_string(report_integer_at(*round.round, "round")) + (cause.empty() ? "" : ": " + escaped(cause)) +
-           "</title></rect>\n";
+           "\" fill=\"var(--" +
+           (kept           ? "kept"
+            : round.failed ? "bad"
+                           : "good") +
+           ")\"><title>round " + std::to_string(report_integer_at(*round.round, "round")) +
+           (cause.empty() ? "" : ": " + escaped(cause)) + (kept ? "; its work was kept" : "") + "</title></rect>\n";
   }
   return svg + "<text x=\"0\" y=\"36\">" + local_time(begin) + "</text><text x=\"" + decimal(kChartWide) +
          "\" y=\"36\" text-anchor=\"end\">" + local_time(end) + "</text>\n</svg>\n";

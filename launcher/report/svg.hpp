@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -44,6 +45,20 @@ inline std::string decimal(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
+}
+
+// Round numbers between `low` and `high`, about `most` of them: 1, 2 or 5 times a power of ten apart. None if the range is
+// empty.
+inline std::vector<double> ticks(double low, double high, int most) {
+  std::vector<double> all;
+  if (!(high > low) || !std::isfinite(high - low) || most < 1) return all;
+  const double power = std::pow(10.0, std::floor(std::log10((high - low) / most)));
+  double apart = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0})
+    if (factor * power * most >= high - low) apart = factor * power;
+  const double first = std::ceil(low / apart), last = std::floor(high / apart);
+  for (double i = first; i <= last && all.size() < 100; ++i) all.push_back(i * apart + 0.0);  // no negative zero
+  return all;
 }
 
 // Averages neighbouring points, so that the drawing of a long run stays small.

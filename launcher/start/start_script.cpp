@@ -37,11 +37,6 @@ int start_script(const Plan& plan, const Environment& environment, std::optional
   }
   ConsoleFacts facts;
   if (!folders.note.empty()) facts.opening.push_back(folders.note);
-  if (plan.input == WorkersInput::kTerminalIsKept) {
-    facts.opening.emplace_back(
-        "the workers' standard input is /dev/null: a terminal is passed on to a single worker (--nproc-per-node 1), and only "
-        "in the foreground; a file or a pipe reaches all of them");
-  }
   using Kept = ReportFacts::Kept;
   const Kept kept = goes_when_all_goes_well(folders, plan) ? Kept::kUnlessAllGoesWell : Kept::kAlways;
   const int exit_code = run_plan(plan, folders.files, std::move(facts), std::move(network), kept,

@@ -14,9 +14,9 @@ namespace ddprun {
 namespace {
 
 // Variables that a worker never inherits: secrets, which it might print, and those of another worker.
-constexpr std::array<std::string_view, 9> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
-                                                          "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
-                                                          "DDPRUN_PORT_RANGE", "DDPRUN_SNAPSHOTS",     "DDPRUN_PRELOAD"};
+constexpr std::array<std::string_view, 10> kNeverInherited{
+    "DDPRUN_TOKEN",         "DDPRUN_CHANNEL",   "DDPRUN_CHANNEL_INODE", "DDPRUN_NODE_ADDRESS", "DDPRUN_GENERATION",
+    "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT", "DDPRUN_PORT_RANGE",    "DDPRUN_SNAPSHOTS",    "DDPRUN_PRELOAD"};
 
 // Variables of a worker with a rank. A standby learns its rank over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -81,7 +81,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   }
-  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1)
+    ours.emplace_back("OMP_NUM_THREADS", number(settings.threads));
   for (const std::string_view variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (!settings.interface.empty() && !inherited_value(variable)) ours.emplace_back(variable, settings.interface);
   }
@@ -95,6 +96,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots + ":" + number(ranks.local_rank));
   if (settings.channel != ChannelUse::kNone) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    if (settings.channel_inode != 0) ours.emplace_back("DDPRUN_CHANNEL_INODE", std::to_string(settings.channel_inode));
     // A script's ranks lend their snapshots to other nodes. One without memory for them has to know its round as well: the
     // others wait for what it has.
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));

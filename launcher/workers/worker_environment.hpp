@@ -27,12 +27,16 @@ struct WorkerSettings {
   std::string run_id;
   std::string error_file{};  // empty without logs, as in torchrun
   ChannelUse channel = ChannelUse::kNone;
+  // Inode of the worker's end of the channel: behind a wrapper that closes descriptors (sudo), another socket may have its
+  // number. 0: not known.
+  std::uint64_t channel_inode = 0;
   std::vector<WorkerPlace::Variable> only_device{};  // with --virtual-local-rank: these are set, and LOCAL_RANK is 0
   std::vector<int> signals_to_handle{};              // by the agent: TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
   std::string port_range{};                          // LOW-HIGH, for workers with a channel on many machines; empty: any ports
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
   bool standby = false;                              // it has no rank yet, so no variable names one
+  int threads = 1;                                   // OMP_NUM_THREADS of each of several workers, if it is not inherited
   std::string interface {};                          // --interface, for libraries for which the environment has none
   RestartFacts facts{};                              // for a script: DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT
   std::string snapshots{};                           // for a script: the path of the agent's memory for them; empty: none

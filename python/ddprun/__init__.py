@@ -386,11 +386,14 @@ class _Channel:
 
 def _open():
     """The descriptor that the agent has left for this process, and for no other that it may start."""
-    where = os.environ.pop("DDPRUN_CHANNEL", "")
+    where, inode = os.environ.pop("DDPRUN_CHANNEL", ""), os.environ.pop("DDPRUN_CHANNEL_INODE", "")
     if not where.startswith("fd:"):
         return None
     try:
         number = int(where[3:])
+        # A wrapper such as sudo closes descriptors. Another socket of the script may have this number then.
+        if inode and os.fstat(number).st_ino != int(inode):
+            return None
         os.set_inheritable(number, False)
         sock = socket.socket(fileno=number)
         sock.settimeout(None)  # not the program's default one

@@ -1,20 +1,34 @@
 // Implementation of job_marker.hpp: {"job": "running"} or {"job": "over"}.
 #include "rendezvous/shell/job_marker.hpp"
 
-#include <fstream>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/base/error.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/bounded/json_limits.hpp"
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t kMostOfMarker = 4096;  // a marker has about 20
+
+}  // namespace
 
 void JobMarker::add_to(Memory& memory) const {
-  std::ifstream in(file_, std::ios::binary);
-  if (file_.empty() || !in) return;
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
+  if (file_.empty() || ::access(file_.c_str(), R_OK) != 0) return;
   memory.kept = true;
-  memory.job_elsewhere = memory.job_elsewhere || !json.is_object() || json.value("job", "") != "over";
+  bool is_over = false;
+  try {
+    const nlohmann::json json = parse_json_within(read_bounded(file_, kMostOfMarker, "the marker of a job"), {.depth = 2});
+    is_over = json.is_object() && json.contains("job") && json["job"] == "over";
+  } catch (const UsageError&) {
+    // A damaged file counts as "running".
+  }
+  memory.job_elsewhere = memory.job_elsewhere || !is_over;
 }
 
 void JobMarker::note_over() {

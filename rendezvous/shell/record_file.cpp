@@ -16,7 +16,10 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/error.hpp"
 #include "common/base/printable.hpp"
+#include "common/bounded/bounded_file.hpp"
+#include "common/bounded/json_limits.hpp"
 #include "common/failure/restart_history.hpp"
 #include "common/system/host_name.hpp"
 
@@ -28,6 +31,9 @@ using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // on one host, in one job
 constexpr int kFormat = 5;
+constexpr std::size_t kMostOfRecord = 8 << 20;  // of a record: the names of 100,000 nodes
+// Of the same record. Its deepest part is the name of a node in the list of the roster.
+constexpr JsonLimits kLimitsOfRecord{.depth = 8, .values = 2 << 20};
 static_assert(kCauses == 19, "a record counts by cause, so a new cause needs a new kFormat");
 
 std::string boot_id() {
@@ -233,13 +239,12 @@ void RecordFile::leave_to_newer_build(int format) {
 
 Memory RecordFile::read() {
   Memory memory{.self = {}, .job_elsewhere = before_ == Before::kAnAgent, .places = {}, .kept = before_ != Before::kNewFolder};
-  std::ifstream in(file_, std::ios::binary);
-  if (!in) return memory;
+  if (::access(file_.c_str(), R_OK) != 0) return memory;
   memory.job_elsewhere = true;
   // Where the folder cannot be written, the file may be older than the promises that this node has made since.
   if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
   try {
-    const Json json = Json::parse(in);
+    const Json json = parse_json_within(read_bounded(file_, kMostOfRecord, "the record of a node"), kLimitsOfRecord);
     const auto format = json.at("format").get<int>();
     if (format > kFormat) {
       leave_to_newer_build(format);
@@ -260,6 +265,9 @@ Memory RecordFile::read() {
     set_aside(error.what());
   } catch (const std::out_of_range& error) {
     set_aside(error.what());
+  } catch (const UsageError& error) {
+    const std::string why = error.what(), name = file_.string();
+    set_aside(why.starts_with(name) ? why.substr(name.size() + (why.substr(name.size()).starts_with(": ") ? 2 : 1)) : why);
   }
   return memory;
 }
@@ -268,7 +276,8 @@ bool RecordFile::write(const Memory::Self& node) {
   const std::string text = to_json(node).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::string temporary = file_.string() + ".new";
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool written =
+      fd >= 0 && text.size() <= kMostOfRecord && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool closed = fd >= 0 && ::close(fd) == 0;
   lost_ = !written || !closed || ::rename(temporary.c_str(), file_.c_str()) != 0;
   if (lost_) {

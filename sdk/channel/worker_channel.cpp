@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +58,10 @@ int number_in_environment(const char* name) {
 std::optional<int> descriptor_of_the_channel() {
   const char* const variable = std::getenv("DDPRUN_CHANNEL");
   const std::string where = variable == nullptr ? "" : variable;
+  const char* const identity = std::getenv("DDPRUN_CHANNEL_INODE");
+  const std::string inode = identity == nullptr ? "" : identity;
   ::unsetenv("DDPRUN_CHANNEL");
+  ::unsetenv("DDPRUN_CHANNEL_INODE");
   constexpr std::string_view kMark = "fd:";
   int fd = -1;
   if (!where.starts_with(kMark)) return std::nullopt;
@@ -65,7 +69,9 @@ std::optional<int> descriptor_of_the_channel() {
   if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
   int family = 0, type = 0;
   socklen_t size = sizeof family;
-  // Another file may happen to have that number.
+  // Another file may happen to have that number, behind a wrapper such as sudo, which closes descriptors.
+  struct stat info {};
+  if (!inode.empty() && (::fstat(fd, &info) != 0 || std::to_string(info.st_ino) != inode)) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return std::nullopt;
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -59,6 +59,7 @@ DIFFERENCES = [
                "a job on one machine that names no port is still static: 29500 and the id none, or a free port where 29500 is taken",
                "defaults", since="2.15"),
     Difference("workers/.*/environment/DDPRUN_CHANNEL", "<nothing>", "fd:3", "a script may say how far it is (import ddprun)"),
+    Difference("workers/.*/environment/DDPRUN_CHANNEL_INODE", "<nothing>", r"\d+", "and know that the descriptor is still its channel"),
     Difference("workers/.*/environment/DDPRUN_SNAPSHOTS", "<nothing>", r"/proc/\d+/fd/\d+:\d+", "a script may keep snapshots (import ddprun)"),
     Difference(r"workers/.*/environment/DDPRUN_(GENERATION|NODE_ADDRESS)", "<nothing>", ".*", "a node without a snapshot gets another one's",
                nodes=True),

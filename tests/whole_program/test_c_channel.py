@@ -110,6 +110,14 @@ def test_outside_a_job_it_does_nothing(command, library, request, env):
         done = subprocess.run([str(word) for word in words], env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{other.fileno()}"), pass_fds=[other.fileno()],
                               capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)  # of the program's own, behind a wrapper that closes descriptors
+    with ours, theirs:
+        number, inode = theirs.fileno(), os.fstat(theirs.fileno()).st_ino
+        done = subprocess.run([str(word) for word in words], pass_fds=[number], capture_output=True, text=True, timeout=60, check=False,
+                              env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{number}", DDPRUN_CHANNEL_INODE=str(inode + 1)))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
+        theirs.close()
+        assert ours.recv(64) == b""
 
 
 def test_the_library_shows_its_abi_and_nothing_else(library):

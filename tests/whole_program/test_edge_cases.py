@@ -83,7 +83,7 @@ def test_without_a_guardian_the_job_ends_and_its_report_says_why(ddprun_bin, con
     os.kill(guardian, signal.SIGKILL)
     _, errors = agent.communicate(timeout=30)
     assert agent.returncode == 89
-    assert errors.count("the guardian process of this job") == 1
+    assert errors.count("ddprun's second process, job-guardian, died or was killed") == 1
     assert not [pid for pid in everyone if pathlib.Path(f"/proc/{pid}").exists()]
     exit_of_report = jobs.report(run_dir)["exit"]
     assert exit_of_report["code"] == 89 and "guardian" in exit_of_report["why"]

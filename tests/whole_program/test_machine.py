@@ -263,7 +263,8 @@ def environments(run, launcher, tmp_path, *options, workers=2, **environment) ->
 
 
 # What differs and why: files and ports have names of their own, the shell counts and notes, and a script may speak to its agent.
-OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "_", "SHLVL", "OUT", "PWD", "OLDPWD"}
+OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "_", "SHLVL", "OUT", "PWD",
+              "OLDPWD"}
 
 
 @pytest.mark.needs_torch_python
@@ -280,7 +281,7 @@ def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
     ours = environments(run, [ddprun], tmp_path / "ddprun", "--max-restarts", "2", workers=workers, **stale, **extra)
     for their, our in zip(theirs, ours):
         assert {k: v for k, v in our.items() if k not in OWN_VALUES} == {k: v for k, v in their.items() if k not in OWN_VALUES}
-        assert set(our) == set(their) | {"DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"}
+        assert set(our) == set(their) | {"DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"}
 
 
 @pytest.mark.parametrize("size", [14_000, 15_500, 16_000, 16_500, 100_000])

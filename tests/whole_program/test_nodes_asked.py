@@ -99,6 +99,24 @@ def test_top_and_stop_from_the_node_that_does_not_coordinate(nodes, script, tmp_
     assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no round comes after it
 
 
+def test_two_agents_of_one_job_on_one_machine_are_one_job(nodes, script, tmp_path):
+    """As in two terminals, or with several slurmd on one machine. The run directory has one job."""
+    one = Asked(nodes, tmp_path)
+    port, run_dir = nodes_port(), tmp_path / "shared"
+    for node in range(2):
+        nodes.start("--nnodes", 2, "--node-rank", node, "--nproc-per-node", 1, "--master-addr", "127.0.0.1", "--master-port", port, "--run-dir", run_dir,
+                    script(WAITS), XDG_RUNTIME_DIR=one.runtime(0), XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
+    nodes.until(lambda: all((tmp_path / "out" / f"here-{rank}").exists() for rank in range(2)), "the workers")
+    nodes.until(lambda: len(list(tmp_path.glob("run-0/ddprun/*.sock"))) == 2, "sockets")
+    for word in ((run_dir,), ()):
+        ranks = [line.split()[1] for line in one.ask(0, "status", *word).splitlines() if " running " in line and line.split()[1].isdigit()]
+        assert ranks == ["0", "1"], one.ask(0, "status", *word)
+    said = one.ask(0, "status", "--here", run_dir, code=2)
+    assert "several agents of one job run here: name one by its PID" in said and str(nodes.agents[1].pid) in said
+    assert "has ended" in one.ask(0, "stop", run_dir)
+    assert nodes.wait() == [143, 143], nodes.all_text()
+
+
 def test_a_node_alone_is_stopped_with_here(nodes, script, tmp_path):
     two = start_two(nodes, script(WAITS), tmp_path, "1:2", "heartbeat_timeout=4,last_call_timeout=0.2")
     assert "has ended on this node" in two.ask(1, "stop", "--here")

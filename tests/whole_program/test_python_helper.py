@@ -346,6 +346,21 @@ def test_outside_a_job_it_does_nothing():
     # A number that is another file's, as where a child of a worker has inherited the variable and not the descriptor.
     done = jobs.run([sys.executable, "-c", code], **ENV, DDPRUN_CHANNEL="fd:1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
+    # Behind a wrapper that closes descriptors, such as sudo, a socket of the script may have the channel's number.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs:
+        inode = os.fstat(theirs.fileno()).st_ino
+        for right, spoken in ((False, False), (True, True)):
+            done = subprocess.run([sys.executable, "-c", "import ddprun; ddprun.step(1); print(ddprun.in_job())"], pass_fds=[theirs.fileno()], capture_output=True, text=True,
+                                  timeout=60, check=False, env=jobs.clean_environment(**ENV, DDPRUN_CHANNEL=f"fd:{theirs.fileno()}",
+                                                                                      DDPRUN_CHANNEL_INODE=str(inode if right else inode + 1)))
+            assert (done.stdout, done.stderr) == (f"{spoken}\n", "")
+            ours.setblocking(False)
+            try:
+                heard = ours.recv(4096)
+            except BlockingIOError:
+                heard = b""
+            assert (b'"hello"' in heard) == spoken, heard
     for wrong, kind in (("'x'", "TypeError"), ("-1", "ValueError"), ("1.5", "TypeError")):
         assert kind in jobs.run([sys.executable, "-c", f"import ddprun; ddprun.step({wrong})"], **ENV).stderr
 

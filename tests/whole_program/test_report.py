@@ -4,6 +4,7 @@ import html.parser
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree
@@ -138,6 +139,18 @@ def test_curves_of_two_runs_in_one_plot(ddprun_bin, run_dir, tmp_path):
     assert any(text.text == f"{other}: 5 at step 10" for text in root.iter("{http://www.w3.org/2000/svg}text"))
     nothing = jobs.run([ddprun_bin, "plot", run_dir, "--figure", "beauty"])
     assert nothing.returncode == 2 and "no run has a figure 'beauty'" in nothing.stderr
+    assert re.search(r"--figure takes one of these: accuracy, .*loss, ", nothing.stderr), nothing.stderr
+
+
+def test_a_plot_has_numbers_outside_its_curves(ddprun_bin, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(f'{{"event":"step","step":{step},"loss":{2.3 - step / 500}}}\n' for step in range(10, 1010, 10)))
+    done = jobs.run([ddprun_bin, "plot", tmp_path / "run", "--output", tmp_path / "one.svg"])
+    assert done.returncode == 0, done.stderr
+    root = xml.etree.ElementTree.fromstring((tmp_path / "one.svg").read_text())
+    texts = {text.text.strip(): (float(text.get("x")), float(text.get("y"))) for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"0.5", "1", "1.5", "2", "200", "400", "600", "800", "1000"} <= set(texts), texts
+    assert all(x < 0 or y < 0 or y > 360 for x, y in texts.values()), "the curves have the area from 0 on, 360 high"
 
 
 @pytest.mark.parametrize("link", ["folder of runs", "run", "report"])

@@ -1,9 +1,11 @@
 """Running jobs are seen and stopped from another shell: ddprun ps, status, top, logs, stop, stacks and attach."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
 import select
@@ -13,6 +15,7 @@ import socket
 import stat
 import subprocess
 import sys
+import termios
 import threading
 
 import jobs
@@ -201,6 +204,26 @@ def test_an_agent_that_was_killed_leaves_nothing_behind(waiting, tmp_path):
     job.process.wait()
     assert job.ask("ps") == "no job of yours runs on this machine\n"
     assert not list((tmp_path / "runtime" / "ddprun").iterdir())
+
+
+@pytest.mark.parametrize("key,code", [(b"q", 0), (b"\x03", -signal.SIGINT)])
+def test_top_ends_at_a_key_and_gives_the_terminal_back(waiting, key, code):
+    job = waiting()
+    ours, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    with subprocess.Popen([job.bin, "top"], stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True, env=clean_environment(**job.variables),
+                          preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) as top:
+        seen = b""
+        while b"running for" not in seen:
+            assert select.select([ours], [], [], PATIENCE)[0], seen
+            seen += os.read(ours, 65536)
+        assert termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO) == 0
+        os.write(ours, b"x" + key)
+        assert top.wait(PATIENCE) == code
+    assert termios.tcgetattr(terminal) == before
+    os.close(ours)
+    os.close(terminal)
+    assert job.end() == 0
 
 
 def test_an_agent_that_is_stopped_is_said(waiting):

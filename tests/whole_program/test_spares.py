@@ -156,9 +156,10 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
             assert "starts without its spare" not in job.errors.read_text()
         found.append(seen(folder))
     plain, spare = found
-    for one in found:  # unlike in each run: the folder of the error file, and the agent whose memory keeps snapshots
+    for one in found:  # unlike in each run: the folder of the error file, the agent whose memory keeps snapshots, and the channel's socket
         assert one["environ"].pop("TORCHELASTIC_ERROR_FILE")
         assert one["environ"].pop("DDPRUN_SNAPSHOTS").startswith("/proc/")
+        assert int(one["environ"].pop("DDPRUN_CHANNEL_INODE")) > 0
         assert one["environ"]["DDPRUN_CHANNEL"] == "fd:3" and one["environ"]["DDPRUN_RESTART_CAUSE"]
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]

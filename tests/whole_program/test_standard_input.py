@@ -114,11 +114,23 @@ def test_a_terminal_goes_to_a_single_worker(ddprun_bin, tmp_path):
     assert "hello somebody" in terminal.seen and "/dev/null" not in terminal.seen
 
 
-def test_several_workers_do_not_get_the_terminal_and_that_is_said_once(ddprun_bin):
-    terminal = Terminal([str(word) for word in shell(ddprun_bin, "readlink /proc/self/fd/0", "--nproc-per-node", 2)])
-    assert terminal.end() == 0
-    assert terminal.seen.count("\n/dev/null") + terminal.seen.startswith("/dev/null") == 2, terminal.seen
-    assert terminal.seen.count("the workers' standard input is /dev/null: a terminal is passed on to a single worker") == 1
+WHY_NOTHING = "the workers' standard input is /dev/null: a terminal is passed on to a single worker"
+
+
+def test_several_workers_do_not_get_the_terminal(ddprun_bin):
+    """Hardly any script reads it, so the reason is given with -v, or to a script that fails because of it."""
+    for more, count in ((), 0), (("-v",), 1):
+        terminal = Terminal([str(word) for word in shell(ddprun_bin, "readlink /proc/self/fd/0", "--nproc-per-node", 2, *more)])
+        assert terminal.end() == 0
+        assert terminal.seen.count("\n/dev/null") + terminal.seen.startswith("/dev/null") == 2, terminal.seen
+        assert terminal.seen.count(WHY_NOTHING) == count, terminal.seen
+
+
+def test_several_workers_that_read_the_terminal_get_the_reason(ddprun_bin, tmp_path):
+    (tmp_path / "job.py").write_text("input('name? ')\n")
+    terminal = Terminal([str(ddprun_bin), "--standalone", "--nproc-per-node", "2", "--log-dir", "/dev/null", str(tmp_path / "job.py")])
+    assert terminal.end() == 1
+    assert "EOFError" in terminal.seen and terminal.seen.count(WHY_NOTHING) == 1, terminal.seen
 
 
 def test_a_terminal_is_given_back_as_it_was(ddprun_bin, tmp_path):
@@ -142,11 +154,12 @@ def until_stopped(pid: str) -> None:
     assert state(pid) == "T"
 
 
-def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path):
-    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal."""
+@pytest.mark.parametrize("caller", ["", "env --ignore-signal=TTIN "])
+def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path, caller):
+    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal. A caller may ignore SIGTTIN."""
     # $$$$: a script's arguments have torchrun's macros
     worker = "echo pid $$$$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
-    job = f"{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
+    job = f"{caller}{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
     terminal = Terminal(["/bin/bash", "-c", f"set -m; {job}; echo stopped with $?; read line; echo shell has $line; bg; "
                          "until jobs | grep -i stopped; do sleep 0.05; done; echo again; read line; echo shell has $line; fg"])
     terminal.until("pid (\\d+) end")

@@ -517,10 +517,10 @@ def be_spare():
         os.environ["PYTHONPATH"] = ""
     else:
         del os.environ["PYTHONPATH"]
-    for name in ("DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):  # the worker's
+    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # the worker's
         os.environ.pop(name, None)
     environment = {name: value for name, value in given.items() if name == "PYTHONPATH" or not name.startswith("DDPRUN_PRELOAD")}
-    for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):
+    for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):
         environment.pop(name, None)
         if name in os.environ:
             environment[name] = os.environ[name]

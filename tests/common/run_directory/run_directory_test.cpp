@@ -287,6 +287,7 @@ TEST(RunDirectory, FreshRenamesAndNeverDeletes) {
   EXPECT_EQ(opened(folder / "a", config_with({"seed=1"}), FreshStart::kRename).renamed_to, (folder / "a.1").string());
   EXPECT_EQ(read_text(folder / "a.1/metrics.jsonl"), "first");
   EXPECT_FALSE(std::filesystem::exists(folder / "a/metrics.jsonl"));
+  write_text(folder / "a/metrics.jsonl", "second");
   const RunState again = opened(folder / "a", config_with({"seed=2"}), FreshStart::kRename);
   EXPECT_EQ(again.renamed_to, (folder / "a.2").string());
   EXPECT_FALSE(again.resumed);
@@ -298,11 +299,27 @@ TEST(RunDirectory, FreshRenamesWhatALinkLeadsTo) {
   std::filesystem::create_directory(folder / "disk");
   std::filesystem::create_directory_symlink(folder / "disk", folder / "link");
   opened(folder / "link", config_with({"seed=1"}));
+  write_text(folder / "disk/run.json", "{}");
   const RunState again = opened(folder / "link", config_with({"seed=2"}), FreshStart::kRename);
   EXPECT_EQ(again.renamed_to, std::filesystem::canonical(folder / "disk").string() + ".1");
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
   EXPECT_TRUE(std::filesystem::exists(folder / "disk" / "config.json"));
   EXPECT_TRUE(std::filesystem::exists(folder / "disk.1" / "config.json"));
+}
+
+// Seven tries with a wrong path would leave seven folders.
+TEST(RunDirectory, FreshAfterAStartThatNeverTrainedRenamesNothing) {
+  const TemporaryFolder folder;
+  opened(folder / "a", config_with({"seed=1"}));
+  for (const char* name : {"report.json", "worker.json", "logs/round-000/rank-00000/stderr.log"})
+    write_text(folder / "a" / name, "{}");
+  const RunState again = opened(folder / "a", config_with({"seed=2"}), FreshStart::kRename);
+  EXPECT_EQ(again.renamed_to, "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.1"));
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with({"seed=2"})));
+  write_text(folder / "a/run.json", "{}");
+  EXPECT_EQ(opened(folder / "a", config_with({"seed=2"}), FreshStart::kRename).renamed_to, (folder / "a.1").string())
+      << "it exists from the moment that training begins: local copies of checkpoints may be elsewhere";
 }
 
 TEST(RunDirectory, FreshOfNothingRenamesNothing) {

@@ -101,14 +101,41 @@ TEST_F(StragglerStateTest, WhatTheSystemCountsIsTheKind) {
   EXPECT_EQ(kind_of(&RankPace::asleep), "3 compute");
 }
 
-// All ranks load for 10 ms of their 20, and wait for processors.
+// All ranks load for 10 ms of their 20, and wait for processors for 4 ms.
 TEST_F(StragglerStateTest, WhatAllRanksDoExplainsNothing) {
   EXPECT_EQ(steps(30,
                   [](RankPace& pace) {
-                    pace.data = pace.queued = 0.010;
+                    pace.data = 0.010;
+                    pace.queued = 0.004;
                     if (pace.rank == 1) pace.own += 0.015;
                   }),
             Said{"1 compute"});
+}
+
+// On a busy machine each rank waits for processors. Now one waits longer and now another one, for a second each.
+TEST_F(StragglerStateTest, WhereAllRanksLackProcessorsNobodyStraggles) {
+  const auto busy = [](int most) {
+    return [most](RankPace& pace) {
+      pace.queued = pace.rank == most ? 0.030 : 0.012;
+      pace.own += pace.queued;
+    };
+  };
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(steps(40, busy(i % 4)), Said{}) << i;
+  EXPECT_EQ(steps(40,
+                  [&](RankPace& pace) {
+                    busy(-1)(pace);
+                    slower(2, 0.080, &RankPace::data)(pace);
+                  }),
+            Said{"2 data"})
+      << "one that is much slower is named all the same";
+  begin(4);
+  EXPECT_EQ(steps(40,
+                  [&](RankPace& pace) {
+                    busy(-1)(pace);
+                    slower(1, 0.030, &RankPace::stopped)(pace);
+                  }),
+            Said{"1 processor"})
+      << "one that is stopped";
 }
 
 // A slow disk keeps the batch away: both are seen, and the disk is the reason.

@@ -265,5 +265,74 @@ TEST_F(ScriptConsoleTest, VerboseNamesWhoWasStopped) {
   EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
 }
 
+// A rank at the margin begins and ends every second.
+TEST_F(ConsoleTest, ARanksStragglerLinesComeOnceAMinute) {
+  boost::asio::io_context io;
+  ConsoleWriter writer(io, out_[1], err_[1]);
+  Console console(plan_, {}, writer);
+  const auto straggles = [&](int rank, std::int64_t second, bool ended) {
+    Straggler event;
+    event.rank = rank;
+    event.kind = StragglerKind::kCompute;
+    event.ended = ended;
+    event.step = second;
+    event.time_ns = (100 + second) * kSecond;
+    console.on(event);
+  };
+  for (int second = 0; second < 130; ++second) straggles(1, second, second % 2 == 1);
+  straggles(0, 130, false);
+  const std::string out = read_now(out_[0]);
+  std::string steps;
+  for (std::size_t at = 0; (at = out.find("keeps the others waiting", at)) != std::string::npos; ++at)
+    steps += out.substr(out.rfind('\n', at) + 1, 6) + " " + (out.find(" no more", at) == at + 24 ? "ended, " : "begins, ");
+  EXPECT_EQ(steps, "rank 1 begins, rank 1 ended, rank 1 begins, rank 1 ended, rank 1 begins, rank 1 ended, rank 0 begins, ")
+      << out;
+}
+
+TEST_F(ConsoleTest, OnlyAScriptThatReadsItsInputIsToldWhereItWent) {
+  plan_.kind = Plan::Kind::kPython;
+  plan_.device.clear();
+  plan_.run_dir.clear();
+  const auto lines_about_input = [this](WorkersInput input, const std::vector<std::string>& stderr_tail) {
+    plan_.input = input;
+    boost::asio::io_context io;
+    ConsoleWriter writer(io, out_[1], err_[1]);
+    Console console(plan_, {}, writer);
+    console.on(RunStarted{0, 2});
+    Failure failure;
+    failure.cause = Cause::kExitCode;
+    failure.status = ExitStatus{1, 0, false};
+    failure.stderr_tail = stderr_tail;
+    console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "", kSecond});
+    const std::string text = read_now(err_[0]);
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find("the workers' standard input is /dev/null", at)) != std::string::npos; ++at)
+      ++count;
+    return count;
+  };
+  const std::vector<std::string> input{"    name = input()", "EOFError: EOF when reading a line"};
+  EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {"ValueError: x"}), 0);
+  EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, input), 1);
+  EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {"bdb.BdbQuit"}), 1);
+  EXPECT_EQ(lines_about_input(WorkersInput::kOurs, input), 0) << "a file of its own, which it has read to its end";
+  plan_.verbosity = 1;
+  EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {}), 1);
+}
+
+// Two nodes start: the second one has joined and is not ready yet.
+TEST_F(ConsoleTest, NodesThatAreReadyAreCountedApartFromThoseThatHaveJoined) {
+  boost::asio::io_context io;
+  ConsoleWriter writer(io, out_[1], err_[1]);
+  Console console(plan_, {}, writer);
+  using Kind = rendezvous::NodeNotice::Kind;
+  const auto notice = [&](Kind kind, std::string text, int count) {
+    console.on(NodesChanged{rendezvous::NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = 2}, 0});
+  };
+  notice(Kind::kJoined, "b", 2);
+  notice(Kind::kWaiting, "for nodes", 1);
+  notice(Kind::kWaiting, "for more nodes", 2);
+  EXPECT_EQ(read_now(out_[0]), "node b joined; 2 of 2 nodes are here\nwaiting for nodes: 1 of 2 are ready\n");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -585,6 +585,27 @@ TEST_F(PlanTest, TheThreadsBannerIsTorchrunsAlone) {
   EXPECT_EQ(threads_banner(plan({"--nproc-per-node", "2", "train.py"}), nothing), "");
 }
 
+TEST_F(PlanTest, InASlurmJobWorkersShareTheCpusOfTheirAgentsTask) {
+  const auto threads = [this](const std::string& workers, CalledAs name = CalledAs::kDdprun) {
+    return plan({"--standalone", "--nproc-per-node", workers, "train.py"}, name).threads_per_worker;
+  };
+  environment_["SLURM_CPUS_PER_TASK"] = "9";
+  EXPECT_EQ(threads("2"), 1) << "without a job of Slurm the variable is a leftover";
+  environment_["SLURM_JOB_ID"] = "7";
+  EXPECT_EQ(threads("2"), 4);
+  EXPECT_EQ(threads("1"), 1) << "PyTorch counts the CPUs itself";
+  EXPECT_EQ(threads("9"), 1);
+  EXPECT_EQ(threads("20"), 1);
+  EXPECT_EQ(threads("2", CalledAs::kTorchrun), 1);
+  for (const char* odd : {"", "0", "-4", "many", "99999999999"}) {
+    environment_["SLURM_CPUS_PER_TASK"] = odd;
+    EXPECT_EQ(threads("2"), 1) << odd;
+  }
+  environment_["SLURM_CPUS_PER_TASK"] = "8";
+  environment_["OMP_NUM_THREADS"] = "3";
+  EXPECT_EQ(threads("2"), 1) << "the workers inherit it";
+}
+
 TEST_F(PlanTest, Placement) {
   EXPECT_EQ(plan({"train.py"}).numa, Numa::kNone);
   EXPECT_FALSE(plan({"train.py"}).virtual_local_rank);

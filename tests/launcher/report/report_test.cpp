@@ -3,13 +3,17 @@
 #include "launcher/report/report_html.hpp"
 
 #include <gtest/gtest.h>
+
 #include <signal.h>
 
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "common/base/error.hpp"
+#include "launcher/report/svg.hpp"
 
 namespace ddprun {
 namespace {
@@ -267,6 +271,22 @@ TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   }
 }
 
+// It imports its libraries for most of the time, and nothing says when it trained.
+TEST_F(ReportTest, AScriptThatReportsNoStepHasNoGoodput) {
+  Report report = open();
+  report.on(RunStarted{8 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(RunEnded{0, "done", 0, 40 * kReportSecond});
+  const std::string text = render_report(report.text(), "report.json");
+  EXPECT_NE(text.find("  time         30 s running, 2.0 s waiting for nodes\n"), std::string::npos) << text;
+  std::istringstream none;
+  const std::string page = report_page(report.text(), none, "report.json");
+  for (const char* part : {"goodput", "training", "starting"}) {
+    EXPECT_EQ(text.find(part), std::string::npos) << text;
+    EXPECT_EQ(page.find(part), std::string::npos) << page;
+  }
+}
+
 TEST_F(ReportTest, AStandbyThatTakesOverIsNamed) {
   Report report = open();
   report.on(RunStarted{10 * kReportSecond, 2});
@@ -289,6 +309,10 @@ TEST_F(ReportTest, AStandbyThatTakesOverIsNamed) {
                            "  standbys that ended while they waited: 2, the newest with exit code 2: no data set\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
+  std::istringstream none;
+  const std::string page = report_page(report.text(), none, "x");
+  EXPECT_NE(page.find("fill=\"var(--kept)\"><title>round 0: signal; its work was kept<"), std::string::npos) << page;
+  EXPECT_EQ(page.find("fill=\"var(--bad)\""), std::string::npos);
 }
 
 TEST_F(ReportTest, ManyRoundsLeaveASmallReport) {
@@ -337,6 +361,20 @@ TEST(ReportPage, ALongCurveIsThinned) {
   std::istringstream none;
   EXPECT_THROW(report_page("[]", none, "x"), UsageError);
   EXPECT_NO_THROW(report_page(R"({"rounds": [{}, 3, "x"], "exit": 3, "time": []})", none, "x"));
+}
+
+TEST(Svg, TicksAreRoundNumbers) {
+  using Ticks = std::vector<double>;
+  EXPECT_EQ(svg::ticks(0, 10, 5), (Ticks{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(svg::ticks(1, 199, 8), (Ticks{50, 100, 150}));
+  EXPECT_EQ(svg::ticks(-0.4, 0.5, 3), (Ticks{0, 0.5}));
+  EXPECT_EQ(svg::ticks(3, 3, 5), Ticks{});
+  EXPECT_EQ(svg::ticks(0, std::numeric_limits<double>::infinity(), 5), Ticks{});
+  for (const auto& [low, high] :
+       {std::pair(0.0, 1e-9), std::pair(0.247532, 2.30929), std::pair(-1e12, 3.0), std::pair(1.0, 1e300)}) {
+    const std::size_t count = svg::ticks(low, high, 6).size();
+    EXPECT_TRUE(count >= 2 && count <= 7) << count << " from " << low << " to " << high;
+  }
 }
 
 TEST(RenderReport, RefusesWhatIsNone) {

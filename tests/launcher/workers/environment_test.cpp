@@ -131,7 +131,12 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
   EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
-  EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.threads = 4;
+  EXPECT_FALSE(as_map(worker_environment({}, settings)).contains("OMP_NUM_THREADS"));
+  settings = settings_of_rank(0, 2);
+  settings.threads = 4;
+  EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
 // Where nobody else ends a rank that waits for a lost one, NCCL's own time-outs have to.
@@ -173,10 +178,11 @@ TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
 }
 
 TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
-  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9"};
+  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9", "DDPRUN_CHANNEL_INODE=4"};
   const auto script = as_map(worker_environment(inherited, settings_of_rank(0, 1)));
   EXPECT_FALSE(script.contains("DDPRUN_TOKEN"));
   EXPECT_FALSE(script.contains("DDPRUN_CHANNEL"));
+  EXPECT_FALSE(script.contains("DDPRUN_CHANNEL_INODE"));
   WorkerSettings train = settings_of_rank(0, 1);
   train.channel = ChannelUse::kGiven;
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");

@@ -149,6 +149,28 @@ TEST(RecordFile, ADamagedOneIsSetAside) {
   expect_set_aside(record_with(Place("/history/rounds/0/10"), 300));
   expect_set_aside(record_with(Place("/current/5"), 9));
   expect_set_aside(record_with(Place("/node"), "x"));
+  expect_set_aside(std::string((8 << 20) + 1, ' '));  // longer than the limit
+  expect_set_aside(record_with(Place("/roster/nodes/0"), nlohmann::json::parse("[[[[[[[[1]]]]]]]]")));
+}
+
+// A pipe in its place would be waited for without end, and a file of gigabytes would be read into memory.
+TEST(RecordFile, OneThatIsNoFileIsSetAside) {
+  const test::TemporaryFolder folder;
+  auto file = RecordFile::claim(folder.path(), "job");
+  ASSERT_EQ(::mkfifo((folder.path() / "job").c_str(), 0600), 0);
+  expect_a_job_elsewhere(file->read());
+  EXPECT_NE(file->complaint().find("is damaged (is not a regular file)"), std::string::npos) << file->complaint();
+  ASSERT_TRUE(file->write(some_node()));
+  EXPECT_TRUE(file->read().self);
+}
+
+TEST(RecordFile, ALongOneIsNotRead) {
+  const test::TemporaryFolder folder;
+  auto file = RecordFile::claim(folder.path(), "job");
+  std::ofstream(folder.path() / "job") << "";
+  fs::resize_file(folder.path() / "job", std::uintmax_t{1} << 40);
+  expect_a_job_elsewhere(file->read());
+  EXPECT_NE(file->complaint().find("the record of a node has at most 8388608"), std::string::npos) << file->complaint();
 }
 
 TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
@@ -218,6 +240,26 @@ TEST(JobMarker, SaysThatAJobRunsUntilItIsOver) {
   marker.note_over();
   EXPECT_TRUE(read().kept);
   EXPECT_FALSE(read().job_elsewhere);
+}
+
+// All of these count as "running".
+TEST(JobMarker, ADamagedOneSaysThatAJobRuns) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "nodes.json";
+  const auto expect_running = [&](const std::string& what) {
+    Memory memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
+    JobMarker(path).add_to(memory);
+    EXPECT_TRUE(memory.kept && memory.job_elsewhere) << what;
+    fs::remove(path);
+  };
+  for (const char* text : {"", "{", "[]", R"({"job": 5})", R"({"job": "over")", R"({"job": [["over"]]})"}) {
+    std::ofstream(path) << text;
+    expect_running(text);
+  }
+  std::ofstream(path) << R"({"job": "over"})" << std::string(5000, ' ');
+  expect_running("longer than the limit");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_running("a pipe");
 }
 
 }  // namespace

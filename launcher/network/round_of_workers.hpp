@@ -1,0 +1,33 @@
+// The release of the round that this node's workers belong to, and the next one while it waits for the resolver.
+//
+// Held workers keep running while a new release waits for up to two seconds. Their events and store replies must carry the
+// ranks of their own round. So the next release becomes the current one at the moment in which AgentState learns of it. Pure;
+// part of JobLink.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun {
+
+class RoundOfWorkers {
+ public:
+  const rendezvous::Release& current() const { return current_; }
+  // The release that waits, or else the current one.
+  const rendezvous::Release& newest() const { return next_ ? *next_ : current_; }
+  void announce(rendezvous::Release release) { next_ = std::move(release); }
+  // False if no release waits.
+  bool begin_next() {
+    if (!next_) return false;
+    current_ = *std::exchange(next_, std::nullopt);
+    return true;
+  }
+
+ private:
+  rendezvous::Release current_;
+  std::optional<rendezvous::Release> next_;
+};
+
+}  // namespace ddprun

@@ -1,6 +1,6 @@
-// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. It decides two
-// things only: how to do what the machine says, and when everything of a round is gone and read. run_agent() makes it; one
-// thread.
+// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. It decides three things
+// only: how to do what the machine says, when everything of a round is gone and read, and that an unresponsive spare
+// interpreter is killed (on_deaf_spare()). run_agent() makes it; one thread.
 //
 // Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report
 // says it (own_failure.hpp). On one machine workers save and stop first, as at a signal. If that fails, they are ended at once.

@@ -35,7 +35,7 @@ constexpr std::array kOptions{
     TorchrunRow{"local-ranks-filter", kSame, ""},
     TorchrunRow{"duplicate-stdout-filters", kSame, "`,,` is a comma"},
     TorchrunRow{"duplicate-stderr-filters", kSame, "`,,` is a comma"},
-    TorchrunRow{"log-line-prefix-template", kSame, "since torchrun 2.15; wins over the variable"},
+    TorchrunRow{"log-line-prefix-template", kSame, "since torchrun 2.14; wins over the variable"},
     TorchrunRow{"node-rank", kSame, "counts under `static` only"},
     TorchrunRow{"master-addr", kSame, "passed on as typed; counts under `static` only"},
     TorchrunRow{"master-port", kBetter,
@@ -45,9 +45,9 @@ constexpr std::array kOptions{
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},
     TorchrunRow{"numa-binding", kBetter, "works without GPUs as well; `--dry-run` shows the CPUs"},
     TorchrunRow{"signals-to-handle", kSame, "SIGUSR1 and SIGUSR2 that are not in the list are forwarded and stop nothing"},
-    TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.15; fractions and 0 are fine; a second Ctrl-C kills at once"},
+    TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.12; fractions and 0 are fine; a second Ctrl-C kills at once"},
     TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` comes first, as since torchrun 2.15"},
-    TorchrunRow{"print-completion", kBetter, "since torchrun 2.15, where it needs a package"},
+    TorchrunRow{"print-completion", kBetter, "since torchrun 2.14, where it needs a package"},
     TorchrunRow{"help", kSame, ""},
 };
 
@@ -70,7 +70,7 @@ constexpr std::array kVariables{
     TorchrunRow{"TORCHELASTIC_ENABLE_FILE_TIMER", kBetter,
                 "an overdue worker is killed within milliseconds and named; torchrun's agent kills itself as well"},
     TorchrunRow{"TORCHELASTIC_TIMER_FILE", kSame, "a file of that name that is no pipe is left alone"},
-    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.15; exit code 89"},
+    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.13; exit code 89"},
     TorchrunRow{"LOGLEVEL", kNoEffect, "`-v` and `-q` say how much is told; ERROR leaves out the banner of the torchrun name"},
 };
 

@@ -1,5 +1,5 @@
-// The subcommands, for messages, help, completion and the manual page (launcher/commands/subcommand.hpp runs them; main() runs
-// join, help and version itself).
+// The subcommands, for messages, help, completion and the manual page. launcher/commands/subcommand.hpp runs them, except for
+// join, which main() runs.
 #pragma once
 
 #include <array>

@@ -44,7 +44,7 @@ enum class QueryKind : std::uint8_t {
   kPop,
   kQueueLength,
   kListKeys,
-  kBarrier,  // since PyTorch 2.15
+  kBarrier,  // since PyTorch 2.12
 };
 
 struct Query {

@@ -260,6 +260,12 @@ def test_docs_have_the_table_of_torchrun_help(ddprun_bin, run):
         assert re.match(r"^\| (?:`-\w`, )?`?[\w-]+`? +\| (same|better|no effect|ddprun) *\|", row), row
 
 
+def test_docs_have_the_protocol_of_agents():
+    header = (ROOT / "rendezvous/protocol/message.hpp").read_text(encoding="utf-8")
+    protocol = re.search(r"kProtocolVersion = (\d+);", header).group(1)
+    assert f"protocol of agents: {protocol}\n" in (ROOT / "docs/install.md").read_text(encoding="utf-8")
+
+
 def test_docs_have_every_exit_code():
     header = (ROOT / "common/base/exit_code.hpp").read_text(encoding="utf-8")
     codes = {int(code) for code in re.findall(r"^\s*k\w+ = (\d+),", header, flags=re.MULTILINE)}

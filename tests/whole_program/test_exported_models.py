@@ -528,6 +528,38 @@ def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_ste
     assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "undisturbed")
 
 
+@pytest.mark.parametrize("recovery", ["live", "checkpoint"])
+def test_a_training_label_out_of_range_costs_no_step_whichever_rank_meets_it(ddprun, ddptrain_bin, exported, tmp_path, recovery):
+    """Rank 1 meets it in step 6. It saves step 5, although rank 0 writes the checkpoints and no other worker is kept."""
+    import safetensors.torch
+
+    shutil.copytree(exported / "data/mlp", tmp_path / "data")
+    file, config = tmp_path / "data/train.safetensors", exported / "mlp.json"
+    more = (f"data.dir={tmp_path}/data", "data.ledger=true", "checkpoint.keep=10")
+    calm = run_job(ddprun, config, tmp_path / "calm", 2, *more, "checkpoint.every_steps=5")
+    assert calm.returncode == 0, calm.stderr
+    lines = [json.loads(line) for line in (tmp_path / "calm/ledger/rank-00001.jsonl").read_text().splitlines()]
+    sample = next(line["samples"][-1] for line in lines if line["step"] == 6)
+    whole = safetensors.torch.load_file(file)
+    wrong = {**whole, "label": whole["label"].clone()}
+    wrong["label"][sample] = 10
+    safetensors.torch.save_file(wrong, file)
+    more += ("checkpoint.every_steps=0",)
+    command = [ddprun, "--nproc-per-node", 2, "--recovery", recovery, "--run-dir", tmp_path / "run", config, *more]
+    done = jobs.run(command)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"'label' of sample {sample} in {file} is 10. Correct the data" in done.stderr, done.stderr
+    assert "could not be saved" not in done.stderr, done.stderr
+    saved, expected = (tmp_path / name / "checkpoints/step-000000005" for name in ("run", "calm"))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (saved / name).read_bytes() == (expected / name).read_bytes()
+    safetensors.torch.save_file(whole, file)
+    again = jobs.run([*command[:3], "--data-changed", *command[3:]])
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert jobs.metrics(tmp_path / "run", "resume")[-1]["step"] == 5
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
+
+
 def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddptrain_bin, exported, tmp_path):
     config, model = exported / "mlp.json", tmp_path / "model.ddp"
     shutil.copytree(exported / "mlp.ddp", model)

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import shutil
+import subprocess
 import sys
 
 import jobs
@@ -42,6 +44,17 @@ def test_bf16_rounds_and_learns(ddprun_bin, data, tmp_path):
     for (step, exact), (_, rounded) in zip(jobs.losses(plain), jobs.losses(bf16), strict=True):
         assert rounded == pytest.approx(exact, rel=0.05), f"step {step}"
     assert jobs.losses(bf16) != jobs.losses(plain)
+
+
+def test_the_environment_is_set_before_other_threads_can_read_it(ddprun_bin, data, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
+    library = tmp_path / "setenv_threads.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).with_name("setenv_threads.c"), "-ldl"], check=True)
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, device="cpu", deterministic=True, max_steps=1))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config],
+                    LD_PRELOAD=str(library), SETENV_THREADS_TO=str(tmp_path / "threads"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "threads").read_text() == "1\n1\n", "each worker was alone in its process"
 
 
 def test_another_precision_on_resume_is_said(ddprun_bin, data, tmp_path):

@@ -89,7 +89,7 @@ struct Entry {
   std::int64_t end = 0;
 };
 
-// An open file that knows its size and reads exactly what is asked for.
+// An open file, or the bytes of a mapped one. It knows its size and reads exactly what is asked for.
 class InputFile {
  public:
   InputFile(const std::filesystem::path& file, Checksum* checksum)
@@ -104,7 +104,11 @@ class InputFile {
     }
     size_ = status.st_size;
   }
-  ~InputFile() { ::close(fd_); }
+  InputFile(const std::filesystem::path& file, std::string_view mapped)
+      : file_(file), checksum_(nullptr), mapped_(mapped), size_(static_cast<std::int64_t>(mapped.size())) {}
+  ~InputFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
@@ -112,6 +116,12 @@ class InputFile {
 
   void read(void* to, std::int64_t bytes) {
     char* next = static_cast<char*>(to);
+    if (fd_ < 0) {
+      if (std::cmp_less(mapped_.size(), bytes)) fail("is shorter than its header says");
+      std::memcpy(next, mapped_.data(), static_cast<std::size_t>(bytes));
+      mapped_.remove_prefix(static_cast<std::size_t>(bytes));
+      return;
+    }
     while (bytes > 0) {
       // In pieces that stay in the processor's cache for the checksum.
       const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
@@ -135,8 +145,9 @@ class InputFile {
   }
 
   std::filesystem::path file_;
-  Checksum* checksum_;  // null: nobody wants it
-  int fd_;
+  Checksum* checksum_;         // null: nobody wants it
+  int fd_ = -1;                // -1: of a mapped file
+  std::string_view mapped_{};  // the rest of its bytes
   std::int64_t size_ = 0;
 };
 
@@ -353,10 +364,7 @@ SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksu
   return content;
 }
 
-}  // namespace
-
-std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
-  InputFile file(path, nullptr);
+std::vector<StoredTensor> listed_in(InputFile& file) {
   const ReadHeader header = read_header(file);
   std::vector<StoredTensor> listed;
   for (const Entry& entry : header.entries) {
@@ -368,6 +376,18 @@ std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
                       .problem = entry.problem});
   }
   return listed;
+}
+
+}  // namespace
+
+std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
+  InputFile file(path, nullptr);
+  return listed_in(file);
+}
+
+std::vector<StoredTensor> list_safetensors(std::string_view bytes, const std::filesystem::path& path) {
+  InputFile file(path, bytes);
+  return listed_in(file);
 }
 
 }  // namespace ddprun::trainer

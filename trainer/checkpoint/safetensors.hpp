@@ -63,6 +63,9 @@ struct StoredTensor {
 // In the order of their offsets, without reading one. As strict as read_safetensors(), which it throws as, but for tensors of
 // other dtypes: a file may hold some that nobody asks for.
 std::vector<StoredTensor> list_safetensors(const std::filesystem::path& file);
+// The same for the bytes of a file that is mapped already. Use this where the tensors are read from the mapping: the name may
+// lead to another file by now. `file` is for messages.
+std::vector<StoredTensor> list_safetensors(std::string_view bytes, const std::filesystem::path& file);
 
 // Strict: header length, offsets, dtypes and shapes are checked against the file's size before anything is allocated, and a
 // header is parsed within limits. Throws UsageError naming `file` and what is wrong; where the machine lacks memory or

@@ -59,6 +59,13 @@ std::int64_t number_in(const json& claim, const char* key) {
   return found != claim.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
+// nullopt for a torn claim, which says nothing.
+std::optional<WriterClaim::Generation> generation_of(const std::string& claim) {
+  const json text = json::parse(claim, nullptr, /*allow_exceptions=*/false);
+  if (!text.is_object()) return std::nullopt;
+  return WriterClaim::Generation{.term = number_in(text, "term"), .restart = number_in(text, "restart")};
+}
+
 // Returns why some stay.
 std::string remove_leftovers(const fs::path& checkpoints_dir) {
   std::vector<fs::path> leftovers;
@@ -104,8 +111,8 @@ constexpr const char* kClaimFile = ".writer";
 
 WriterClaim::Generation WriterClaim::after_the_last(const fs::path& checkpoints_dir) {
   const auto claim = read_claim(checkpoints_dir / kClaimFile);
-  const json last = claim ? json::parse(*claim, nullptr, /*allow_exceptions=*/false) : json();
-  return {.term = last.is_object() ? number_in(last, "term") + 1 : 1};
+  const auto last = claim ? generation_of(*claim) : std::nullopt;
+  return {.term = last ? last->term + 1 : 1};
 }
 
 WriterClaim::WriterClaim(fs::path checkpoints_dir, Generation generation)
@@ -116,14 +123,10 @@ WriterClaim::WriterClaim(fs::path checkpoints_dir, Generation generation)
 
 std::string WriterClaim::take() {
   if (const auto claim = read_claim(file_)) {
-    const json other = json::parse(*claim, nullptr, /*allow_exceptions=*/false);
-    // A torn one says nothing; it is written anew.
-    if (other.is_object() &&
-        std::pair(number_in(other, "term"), number_in(other, "restart")) > std::pair(generation_.term, generation_.restart)) {
-      superseded(file_, *claim);
-    }
+    if (const auto other = generation_of(*claim); other && *other > generation_) superseded(file_, *claim);
   }
-  fs::create_directories(checkpoints_dir_);
+  // A folder whose entry is not on the disk is gone after a power cut, with all that was saved in it.
+  if (fs::create_directories(checkpoints_dir_)) fsync_directory(checkpoints_dir_.parent_path());
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {
@@ -141,6 +144,11 @@ void WriterClaim::check() {
   if (claim && *claim == text_) return;
   if (claim && taken_) superseded(file_, *claim);
   take();
+}
+
+void WriterClaim::check_generation() {
+  const auto claim = read_claim(file_);
+  if (!claim || generation_of(*claim) != generation_) take();
 }
 
 }  // namespace ddprun::trainer

@@ -7,6 +7,7 @@
 // anybody looked for checkpoints.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -19,6 +20,7 @@ class WriterClaim {
   struct Generation {
     std::int64_t term = 0;
     std::int64_t restart = 0;
+    auto operator<=>(const Generation&) const = default;
   };
   // For whoever has no lock of a run directory: later than the claim that is there. Throws std::system_error when it can't be
   // read.
@@ -34,6 +36,9 @@ class WriterClaim {
   // Returns while the claim is ours, and makes it when it was never made or was deleted with everything else. Throws
   // SupersededError when it is another's, std::system_error when it can't be read.
   void check();
+  // For a second writer in the same round, such as a rank whose data fails: also returns while the claim is that of another
+  // process of this generation. Then neither of the two ends the other, and both publish whole checkpoints.
+  void check_generation();
 
  private:
   std::filesystem::path checkpoints_dir_;

@@ -71,7 +71,23 @@ class TensorSource : public Source {
  public:
   TensorSource(const std::filesystem::path& file, const std::vector<ExportedTensor>& wanted, std::int64_t limit,
                const char* limit_key)
-      : TensorSource(file, list_safetensors(file), wanted, limit, limit_key) {}
+      : file_(file.string()), mapped_(file) {
+    const std::vector<StoredTensor> stored = list_safetensors(mapped_.bytes(), file);
+    size_ = samples_in(stored, wanted, file);
+    if (limit > size_) {
+      throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
+                       std::to_string(size_) + " samples. Lower it, or set it to 0 for all.");
+    }
+    for (const ExportedTensor& each : wanted) {
+      const StoredTensor& tensor = wanted_of(stored, each, file);
+      columns_.push_back({.name = each.name,
+                          .sample = {.sizes = each.sizes, .type = each.type},
+                          .first = mapped_.bytes().data() + tensor.begin,
+                          .sample_bytes = static_cast<std::size_t>(tensor.bytes / size_)});
+      if (each.type == at::kBool) require_truth(columns_.back(), size_, each.name, file);
+    }
+    if (limit > 0) size_ = limit;
+  }
 
   std::int64_t size() const override { return size_; }
 
@@ -122,29 +138,9 @@ class TensorSource : public Source {
   }
 
  private:
-  TensorSource(const std::filesystem::path& file, const std::vector<StoredTensor>& stored,
-               const std::vector<ExportedTensor>& wanted, std::int64_t limit, const char* limit_key)
-      : file_(file.string()), size_(samples_in(stored, wanted, file)), mapped_(file) {
-    if (limit > size_) {
-      throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
-                       std::to_string(size_) + " samples. Lower it, or set it to 0 for all.");
-    }
-    for (const ExportedTensor& each : wanted) {
-      const StoredTensor& tensor = wanted_of(stored, each, file);
-      const auto end = static_cast<std::size_t>(tensor.begin + tensor.bytes);
-      if (end > mapped_.bytes().size()) throw UsageError(file.string() + ": became shorter while it was read");
-      columns_.push_back({.name = each.name,
-                          .sample = {.sizes = each.sizes, .type = each.type},
-                          .first = mapped_.bytes().data() + tensor.begin,
-                          .sample_bytes = static_cast<std::size_t>(tensor.bytes / size_)});
-      if (each.type == at::kBool) require_truth(columns_.back(), size_, each.name, file);
-    }
-    if (limit > 0) size_ = limit;
-  }
-
   std::string file_;
-  std::int64_t size_;
   MappedFile mapped_;
+  std::int64_t size_ = 0;
   std::vector<Column> columns_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "common/run_directory/run_lock.hpp"
 #include "trainer/cost/gpu_peak.hpp"
@@ -18,21 +19,24 @@
 namespace ddprun::trainer {
 namespace {
 
+void write_to_run_directory(Checkpointing::Setting& setting, const Process& process, const Membership& membership,
+                            const RunIdentity& run, const RunLayout& layout) {
+  setting.folder = layout.checkpoints();
+  setting.keep_beside = [layout, config = process.config(), run] {
+    keep_config(layout, config);
+    std::error_code unknown;
+    if (!std::filesystem::exists(layout.run(), unknown)) keep_run_identity(layout.run(), run);
+  };
+  setting.generation = {.term = read_run_term(layout.root), .restart = membership.generation()};
+}
+
 Checkpointing::Setting checkpoint_setting(const Process& process, const Membership& membership, const RunIdentity& run,
                                           const RunLayout& layout) {
   const TrainConfig& config = process.config();
   const CheckpointPlaces places = checkpoint_places(layout, config, process.environment().local_rank == 0);
   Checkpointing::Setting setting{.folder = {}, .config = config.checkpoint};
   if (places.of_node) setting.local_copies = places.local_copies;
-  if (membership.peers().rank() == 0) {
-    setting.folder = places.run_directory;
-    setting.keep_beside = [layout, config, run] {
-      keep_config(layout, config);
-      std::error_code unknown;
-      if (!std::filesystem::exists(layout.run(), unknown)) keep_run_identity(layout.run(), run);
-    };
-    setting.generation = {.term = read_run_term(layout.root), .restart = membership.generation()};
-  }
+  if (membership.peers().rank() == 0) write_to_run_directory(setting, process, membership, run, layout);
   if (process.device().is_cuda()) {
     const int gpu = process.device().index();
     setting.source = {.on_device = true,
@@ -60,6 +64,18 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
   if (records.checkpointing && state.evaluation) {
     records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
   }
+}
+
+// Of a rank whose data fails: between two steps it has the whole state, and can save it while the others wait for it. What it
+// takes is the same in each group, but for the claim's generation.
+std::unique_ptr<Checkpointing> make_second_writer(const Process& process, Membership& membership, const RunIdentity& run,
+                                                  const RunLayout& layout) {
+  Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
+  write_to_run_directory(setting, process, membership, run, layout);
+  setting.config.background = false;  // no step follows that could go on meanwhile
+  setting.second_writer = true;
+  RankRecords& records = membership.records();
+  return std::make_unique<Checkpointing>(std::move(setting), process.faults(), *records.log, process.status());
 }
 
 // Collective. After what the state has forgotten is cut, and what a lost rank left out is added.
@@ -104,6 +120,11 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
   }
   begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
+  if (peers.rank() != 0) {
+    work->second_writer = [&process, &membership, run_identity = state.run, layout = run.layout] {
+      return make_second_writer(process, membership, run_identity, layout);
+    };
+  }
   if (process.device().is_cuda() && !shares_gpu(process.environment())) {
     const auto peak = gpu_peak(cuda_module()->device_name(process.device().index()), process.config().precision);
     membership.records().log->devices_can(peak.value_or(0) * peers.world());

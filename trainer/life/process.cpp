@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <utility>
 
@@ -19,13 +20,22 @@
 namespace ddprun::trainer {
 
 void Process::begin() {
-  place_.begin(options_.standby ? read_standby_environment() : read_environment(), version_with_torch());
-  config_ = load_config(options_.config, options_.overrides, nullptr,
-                        [this](const std::string&) { return TaskConfig(subject_.keys); });
+  const WorkerEnvironment environment = options_.standby ? read_standby_environment() : read_environment();
+  // use_determinism() calls setenv(), so it precedes the threads for the agent and for signals. An error of the config waits
+  // until the agent can be told.
+  std::exception_ptr wrong_config;
+  try {
+    config_ = load_config(options_.config, options_.overrides, nullptr,
+                          [this](const std::string&) { return TaskConfig(subject_.keys); });
+    use_determinism(config_.deterministic);
+  } catch (...) {
+    wrong_config = std::current_exception();
+  }
+  place_.begin(environment, version_with_torch());
+  if (wrong_config) std::rethrow_exception(wrong_config);
   if (!subject_.built_in && config_.data.type == DataConfig::Type::kSynthetic) {
     throw UsageError("data.type \"synthetic\" is for ddptrain; this program has data of its own, from data.dir");
   }
-  use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
   require_figures(config_, figures_of_evaluation(config_, task_->figures()));
   check_share();

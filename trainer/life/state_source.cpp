@@ -10,6 +10,7 @@
 #include "trainer/resume/kept_history.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/resume/resumed_state.hpp"
+#include "trainer/state/initial_weights.hpp"
 #include "trainer/state/length_notes.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/state/state_sharing.hpp"
@@ -64,7 +65,7 @@ void StateSource::prepare() {
     require_same_module(process_.task(), samples, process_.config().seed, process_.device());
     made_before_ = true;
   }
-  state_ = new_training_state(process_.task(), samples, process_.config(), process_.device());
+  make_state(samples);
   state_.may_be_undone = process_.groups_can_be_broken();
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
@@ -72,6 +73,24 @@ void StateSource::prepare() {
         [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
   }
   origin_ = StateOrigin::kUntouched;
+}
+
+// A run of an earlier version, which did not compare model.init with a config.json, has a model that both its config and its
+// checkpoints are of. It resumes with that model when the user accepts it.
+void StateSource::make_state(const Description& samples) {
+  const TrainConfig& config = process_.config();
+  try {
+    state_ = new_training_state(process_.task(), samples, config, process_.device());
+  } catch (const OtherModelError& other) {
+    other_model_ = other.what();
+    if (!process_.options().data_changed) {
+      throw UsageError(other_model_ + ". A run that began before ddprun compared them resumes with its own keys: add " +
+                       "--data-changed");
+    }
+    TrainConfig without_init = config;
+    without_init.model.init.clear();
+    state_ = new_training_state(process_.task(), samples, without_init, process_.device());
+  }
 }
 
 std::optional<std::int64_t> StateSource::held() const {
@@ -120,6 +139,9 @@ void StateSource::begin_or_resume(Membership& membership, const Run& run) {
   const bool job_begins = process_.environment().restart_count == 0 && membership.generation() <= kFirstRound;
   const Beginning beginning = choose_resume(process_.options(), membership.generation(), places,
                                             job_begins ? fingerprint_of_run(process_) : "", peers, warn);
+  if (!beginning.from && !other_model_.empty()) {
+    throw UsageError(other_model_ + ". --data-changed helps a run with checkpoints only, and this one has none");
+  }
   state_.run = beginning.run;
   Resumed resumed;
   if (beginning.from) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <future>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/life/membership.hpp"
@@ -44,10 +45,12 @@ class StateSource {
   void take_from_survivors(Membership& membership, const Run& run, const std::vector<int>& holders,
                            const std::vector<int>& without);
   void begin_or_resume(Membership& membership, const Run& run);
+  void make_state(const Description& samples);
 
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
+  std::string other_model_;                      // why model.init is refused for a new run; empty: it is not
   bool made_before_ = false;                     // a program's module was made, and compared with a second one
   std::shared_future<StateDigest> own_program_;  // read beside the group's start
   ProgramBuilds builds_;

@@ -1,6 +1,9 @@
 #include "trainer/loop/checkpointing.hpp"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,6 +37,34 @@ double seconds(std::chrono::steady_clock::duration time) {
       "after step " + std::to_string(step) +
       " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
       "learning rate, warm-up or clip_grad_norm may help");
+}
+
+// A data file that is truncated fails on all ranks, and each of them saves the same step. They do so one after the other, so
+// that the disk need not hold it several times. Where a directory cannot be locked (NFS) nobody waits.
+class TurnToSave {
+ public:
+  TurnToSave(const std::filesystem::path& folder, const std::function<void()>& wait)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) wait();
+  }
+  ~TurnToSave() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  TurnToSave(const TurnToSave&) = delete;
+  TurnToSave& operator=(const TurnToSave&) = delete;
+
+ private:
+  int fd_;
+};
+
+// By the manifest and the lengths of the files: whoever published it has just written them.
+bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
+  for (Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step != state.step) continue;
+    judge_checkpoint(candidate);
+    return candidate.problem.empty() && candidate.run == state.run;
+  }
+  return false;
 }
 
 }  // namespace
@@ -194,10 +225,20 @@ void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
   if (own_copy_) write_copy(state);
   if (setting_.folder.empty()) return;
+  std::optional<TurnToSave> turn;
+  if (required_) turn.emplace(setting_.folder, [&] { wait_for_turn(); });
+  if (setting_.second_writer && is_published(setting_.folder, state)) return;
   write_once_there_is_room(state, begin);
   // At once, also in the middle of a step: the agent counts progress by it.
   log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
                                 current_.write_s);
+}
+
+// The other rank's lock ends with its process, so a lock that is not free is that of a save that moves.
+void Checkpointing::wait_for_turn() {
+  constexpr std::chrono::milliseconds kBetweenLooks{100};
+  status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang
+  std::this_thread::sleep_for(std::min(kBetweenLooks, setting_.tell_every));
 }
 
 // Nothing tells of room on a disk, so it is looked for.
@@ -247,11 +288,18 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
       return;
     }
     if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
-    if (std::strcmp(stage, "model-half") != 0) claim_.check();
+    if (std::strcmp(stage, "model-half") != 0) setting_.second_writer ? claim_.check_generation() : claim_.check();
     if (std::strcmp(stage, "begun") == 0 && setting_.keep_beside) setting_.keep_beside();
     if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);
   };
-  current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
+  const auto save = [&] { return save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage); };
+  try {
+    current_.result = save();
+  } catch (const std::system_error& error) {
+    const bool there = error.code() == std::errc::file_exists || error.code() == std::errc::directory_not_empty;
+    if (!there) throw;
+    current_.result = save();  // another rank has published the same step meanwhile: it is verified and kept
+  }
 }
 
 void Checkpointing::report_finished() {

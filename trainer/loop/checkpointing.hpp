@@ -40,6 +40,8 @@ class Checkpointing {
     // removed meanwhile. May throw std::system_error, which ends the save.
     std::function<void()> keep_beside{};
     std::chrono::milliseconds tell_every{1000};  // that a save that training waits for is being written
+    // Rank 0 writes to `folder` as well, and keeps its claim. A step that is published already is not saved again.
+    bool second_writer = false;
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
   ~Checkpointing();  // waits for a save in flight; what came of it is reported no more
@@ -105,6 +107,7 @@ class Checkpointing {
   void end_awaited(Need need);
   void write(const CheckpointState& state);
   void write_copy(const CheckpointState& state);
+  void wait_for_turn();
   void write_once_there_is_room(const CheckpointState& state, Clock::time_point begin);
   void write_to_run_directory(const CheckpointState& state, Clock::time_point begin);
   void report(const std::exception_ptr& error, Need need);

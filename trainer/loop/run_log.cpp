@@ -155,7 +155,7 @@ void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
 
 void RunLog::tell_agent_of_checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,
                                       double save_s) const {
-  if (rank_ != 0 || status_.agent() == nullptr) return;
+  if (status_.agent() == nullptr) return;
   status_.agent()->send(
       channel::CheckpointPublished{.step = step, .path = path, .pause_s = pause_s, .save_s = save_s, .bytes = bytes});
 }

@@ -190,28 +190,39 @@ GlobalFigures global_figures(double own, bool asks_for_save, const Share& share,
   return {.loss = sums[0], .save_is_due = sums.back() > 0, .peak_memory = std::abs(sums[1]), .largest_peak_memory = largest};
 }
 
-// Runs what reads data, between two steps. Where the data fails, for example since a file was truncated, the state is still
-// that after the last step. A rank that writes checkpoints saves it then, without its peers, and the error goes on.
+void save_by(Checkpointing& writer, const TrainingState& state, const Workspace& work) {
+  try {
+    writer.begin_last(state, work.config, work.length, state.bucket_order, work.peers.world());
+    while (!writer.last_is_saved(std::chrono::seconds(1))) {
+    }
+  } catch (const std::exception& error) {
+    work.log.warn(channel::ErrorKind::kCheckpoint, error.what());
+  }
+}
+
+// Saves the state between two steps without the peers, on a rank whose data has failed. Every rank holds the whole state then,
+// and the others wait within the next step for this one. So the state is saved whichever rank meets the bad data, and
+// however the job recovers. In `--recovery live` the survivors save as well, and find the step published.
+void save_alone(const TrainingState& state, Workspace& work) {
+  const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;  // that needs the peers
+  if (state.step == state.started_from || compares) return;
+  const channel::Phase before = work.status.phase();
+  if (work.checkpointing) save_by(*work.checkpointing, state, work);
+  if (work.second_writer) save_by(*work.second_writer(), state, work);
+  work.status.enter(before);
+}
+
+// Runs what reads data, between two steps: where the data fails, for example since a file was truncated, the state is still
+// that after the last step.
 template <class Reads>
 auto saving_if_data_fails(const TrainingState& state, Workspace& work, Reads reads) {
-  const auto save_first = [&] {
-    const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;  // that needs the peers
-    if (!work.checkpointing || state.step == state.started_from || compares) return;
-    try {
-      work.checkpointing->begin_last(state, work.config, work.length, state.bucket_order, work.peers.world());
-      while (!work.checkpointing->last_is_saved(std::chrono::seconds(1))) {
-      }
-    } catch (const std::exception& error) {
-      work.log.warn(channel::ErrorKind::kCheckpoint, error.what());
-    }
-  };
   try {
     return reads();
   } catch (const UsageError&) {
-    save_first();
+    save_alone(state, work);
     throw;
   } catch (const SourceError&) {
-    save_first();
+    save_alone(state, work);
     throw;
   }
 }
@@ -375,20 +386,14 @@ void save_last(const TrainingState& state, Workspace& work) {
   } while (work.peers.smallest(saved ? 1 : 0) == 0);
 }
 
-// One step. A sample that cannot be used ends the run: the rank that writes checkpoints saves the state of the step before, if
-// it is the one that met it. Others are not waited for, since they are within the step.
+// One step. A sample that the model cannot use ends the run: the rank that met it saves the state of the step before.
 void train_step_or_save(TrainingState& state, Workspace& work) {
   try {
     train_step(state, work);
   } catch (const UsageError&) {
-    if (!work.checkpointing || work.peers.rank() != 0 || state.step == state.started_from || !undo_step(state)) throw;
-    const std::exception_ptr failure = std::current_exception();
-    try {
-      save(state, work, Checkpointing::Need::kRequired);
-    } catch (const std::exception& trouble) {
-      work.log.warn(channel::ErrorKind::kCheckpoint, trouble.what());
-    }
-    std::rethrow_exception(failure);
+    const bool within = state.stage != TrainingState::Stage::kBetweenSteps;  // else it is saved by now
+    if (within && undo_step(state)) save_alone(state, work);
+    throw;
   }
 }
 

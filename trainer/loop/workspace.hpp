@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 
 #include "common/config/train_config.hpp"
@@ -54,6 +55,8 @@ struct Workspace : Means {
   std::unique_ptr<StepTrace> trace{};          // of chosen steps; null in a loop without a run directory
   StepPace pace{};                             // what the agent hears of it
   Checkpointing* checkpointing = nullptr;      // rank 0's, and who writes a copy for its node; outlives groups
+  // Makes a writer in the run directory for another rank than 0, for a save after its data has failed. Empty: none is needed.
+  std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 
 // Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what the

@@ -32,7 +32,7 @@ void use_precision(TrainConfig::Precision precision) {
 }
 
 // cuBLAS sums in the same order only with a workspace of a fixed size, which it takes from the environment; an own setting
-// stays.
+// stays. setenv() may move the environment under a thread that reads it.
 void use_determinism(bool deterministic) {
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);

@@ -84,8 +84,9 @@ nlohmann::json foreign_config_in(const fs::path& file) {
 
 void refuse(const std::string& differences, const fs::path& source, const fs::path& file) {
   if (differences.empty()) return;
-  throw UsageError(source.string() + " holds another model than this config: " + differences + ". \"There\" is " +
-                   file.string() + ". Set these keys to its values; if that file does not belong to the weights, move it away");
+  throw OtherModelError(source.string() + " holds another model than this config: " + differences + ". \"There\" is " +
+                        file.string() +
+                        ". Set these keys to its values; if that file does not belong to the weights, move it away");
 }
 
 std::string number_text(double value) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/config/train_config.hpp"
 #include "trainer/optim/optimizer.hpp"
 
@@ -24,9 +25,15 @@ std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
+// The weights are of a model that computes something else than the one of the config.
+class OtherModelError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 // Compares the model of `config` with the config.json next to the weights, or with that of the run that wrote them
-// (trainer/models/foreign_config.hpp). Throws UsageError that shows both values of each key. Returns a note if no such file
-// confirms what no shape shows; empty otherwise.
+// (trainer/models/foreign_config.hpp). Throws OtherModelError that shows both values of each key. Returns a note if no such
+// file confirms what no shape shows; empty otherwise.
 std::string compare_model(const std::filesystem::path& source, const TrainConfig& config);
 
 // A note if the run that wrote the weights trained on samples of the same data that `config` holds out. Empty otherwise, or if

@@ -140,6 +140,8 @@ void initialise(TrainingState& state, const TrainConfig& config) {
                   (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent)) +
                   (on_model.empty() ? "" : "; " + on_model) + (on_alpha.empty() ? "" : "; " + on_alpha) +
                   (on_held_out.empty() ? "" : "; " + on_held_out);
+  } catch (const OtherModelError& problem) {
+    throw OtherModelError("model.init: " + std::string(problem.what()));
   } catch (const UsageError& problem) {
     throw UsageError("model.init: " + std::string(problem.what()));
   }

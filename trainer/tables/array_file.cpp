@@ -1,6 +1,7 @@
 // Implementation of array_file.hpp.
 #include "trainer/tables/array_file.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
@@ -9,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -86,8 +88,9 @@ ArrayHeader npy_header(std::string_view bytes, const std::string& file) {
   constexpr std::size_t kVersionEnd = 8;
   if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 4) throw UsageError(file + ": is no .npy file");
   const int version = static_cast<unsigned char>(bytes[kMagic.size()]);
-  if (version < 1 || version > 3) {
-    throw UsageError(file + ": has version " + std::to_string(version) + " of the .npy format; versions 1 to 3 can be read");
+  if (const int minor = static_cast<unsigned char>(bytes[kMagic.size() + 1]); version < 1 || version > 3 || minor != 0) {
+    throw UsageError(file + ": has version " + std::to_string(version) + "." + std::to_string(minor) +
+                     " of the .npy format; expected 1.0, 2.0 or 3.0. Save the array again with numpy.save()");
   }
   const std::size_t width = version == 1 ? 2 : 4;  // of the header's length
   std::size_t length = 0;
@@ -130,10 +133,10 @@ Place place_in(const std::filesystem::path& folder, const std::string& what) {
   throw UsageError("'" + what + "' names no array; expected FILE.npy or FILE.safetensors:NAME");
 }
 
-ArrayHeader stored_header(const Place& place) {
+ArrayHeader stored_header(const Place& place, std::string_view bytes) {
   constexpr std::size_t kShown = 20;
   std::string names;
-  const std::vector<StoredTensor> all = list_safetensors(place.file);
+  const std::vector<StoredTensor> all = list_safetensors(bytes, place.file);
   for (const StoredTensor& tensor : all) {
     if (tensor.name == place.tensor) {
       if (!tensor.problem.empty()) throw UsageError(place.file.string() + ": " + tensor.problem);
@@ -147,7 +150,7 @@ ArrayHeader stored_header(const Place& place) {
 
 ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
   const std::string file = place.file.string();
-  const ArrayHeader header = place.tensor.empty() ? npy_header(mapped.bytes(), file) : stored_header(place);
+  const ArrayHeader header = place.tensor.empty() ? npy_header(mapped.bytes(), file) : stored_header(place, mapped.bytes());
   const auto begin = static_cast<std::size_t>(header.begin);
   if (begin > mapped.bytes().size()) throw UsageError(file + ": became shorter while it was read");
   const std::size_t expected = bytes_in_array(header), found = mapped.bytes().size() - begin;
@@ -157,6 +160,11 @@ ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
   }
   require_samples(header, place.tensor.empty() ? file : file + ":" + place.tensor);
   return header;
+}
+
+void require_truth(std::span<const char> bytes, const std::string& what) {
+  if (std::ranges::all_of(bytes, [](char byte) { return byte == 0 || byte == 1; })) return;
+  throw UsageError("'" + what + "': its elements are of type bool, but some bytes are other than 0 and 1");
 }
 
 at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, const std::string& what) {
@@ -234,6 +242,12 @@ at::Tensor read_array(const std::filesystem::path& folder, const std::string& wh
   const ArrayHeader header = header_at(place, *mapped);
   // from_blob() wants memory that may be written; nobody does.
   auto* const first = const_cast<char*>(mapped->bytes().data() + header.begin);
+  if (header.type == at::kBool) require_truth({first, bytes_in_array(header)}, what);
+  if (header.begin % static_cast<std::int64_t>(c10::elementSize(header.type)) != 0) {  // a header of an odd length
+    at::Tensor aligned = at::empty(header.sizes, at::TensorOptions().dtype(header.type));
+    std::memcpy(aligned.mutable_data_ptr(), first, bytes_in_array(header));
+    return aligned;
+  }
   return at::from_blob(
       first, header.sizes, [mapped](void*) {}, at::TensorOptions().dtype(header.type));
 }

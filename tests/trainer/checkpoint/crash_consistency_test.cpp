@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <string_view>
 #include <system_error>
 
 #include "tests/common/temporary_folder.hpp"
@@ -55,14 +57,21 @@ bool is_in_memory(const fs::path& path) {
 // After a power cut a folder whose own entry was not synced is gone, with the checkpoints in it.
 TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
   const Place place(fs::temp_directory_path());
-  fs::create_directory(place / "run");
-  const fs::path parent = place / "run";
-  for (const bool is_new : {true, false}) {
+  const auto is_synced_by = [](const fs::path& parent, const std::function<void(const fs::path&)>& deed) {
     test::watch(parent);
-    save_checkpoint(parent / "checkpoints", sample_state(400), newest(2));
+    deed(parent / "checkpoints");
     const std::vector<RecordedCall> calls = test::stop_watching();
-    EXPECT_EQ(std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); }),
-              is_new);
+    return std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); });
+  };
+  const auto save = [](const fs::path& folder) { save_checkpoint(folder, sample_state(400), newest(2)); };
+  const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };  // which comes first in a run
+  for (const char* name : {"saved", "claimed"}) {
+    const fs::path parent = place / name;
+    fs::create_directory(parent);
+    if (std::string_view(name) == "claimed") EXPECT_TRUE(is_synced_by(parent, claim));
+    EXPECT_EQ(is_synced_by(parent, save), std::string_view(name) == "saved");
+    EXPECT_FALSE(is_synced_by(parent, save));
+    EXPECT_FALSE(is_synced_by(parent, claim));
   }
 }
 

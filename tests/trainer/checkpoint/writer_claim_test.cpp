@@ -53,6 +53,25 @@ TEST(WriterClaim, OfTheSameGenerationBelongsToWhoeverCameLast) {
   EXPECT_THROW(first.check(), SupersededError);
 }
 
+TEST(WriterClaim, LeavesItToAnotherWriterOfTheSameGeneration) {
+  TemporaryFolder folder;
+  WriterClaim first(folder.path(), {.term = 1, .restart = 1}), second(folder.path(), {.term = 1, .restart = 1});
+  first.take();
+  EXPECT_NO_THROW(second.check_generation());
+  EXPECT_NO_THROW(first.check());
+  WriterClaim later(folder.path(), {.term = 1, .restart = 2});
+  later.take();
+  EXPECT_THROW(second.check_generation(), SupersededError);
+}
+
+TEST(WriterClaim, OfAnEarlierGenerationGivesWayToASecondWriter) {
+  TemporaryFolder folder;
+  WriterClaim earlier(folder.path(), {.term = 1, .restart = 0}), second(folder.path(), {.term = 1, .restart = 1});
+  earlier.take();
+  EXPECT_NO_THROW(second.check_generation());
+  EXPECT_THROW(earlier.check(), SupersededError);
+}
+
 TEST(WriterClaim, SaysWhoHasIt) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {}), second(folder.path(), {.term = 1});

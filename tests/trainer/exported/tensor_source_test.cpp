@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "tests/common/opened.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/exported/sample_folder.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
@@ -123,6 +124,14 @@ TEST_F(TensorFiles, FilesThatAreNotWholeAreRefused) {
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
   std::filesystem::remove(file);
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
+}
+
+// The name may lead to another file by the second time.
+TEST_F(TensorFiles, AreReadFromTheFileWhoseHeaderWasChecked) {
+  const auto file = written({{"good", good()}, {"tokens", kTokens}});
+  ddprun::test::Opened opened(file);
+  tensor_source(file, kWanted, 0, "");
+  EXPECT_EQ(opened.times(), 1);
 }
 
 TEST_F(TensorFiles, ABoolIsZeroOrOne) {

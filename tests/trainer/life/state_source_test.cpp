@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/life/prepare_workspace.hpp"
 
 namespace ddprun::trainer {
@@ -29,14 +32,14 @@ std::string number(std::uint32_t value) {
 
 class StateSourceTest : public testing::Test {
  protected:
-  StateSourceTest() {
+  explicit StateSourceTest(const std::string& model = R"({"type": "mlp", "hidden": [3]})") {
     for (const char* split : {"train", "t10k"}) {
       std::string pixels = number(0x803) + number(kSamples) + number(kSide) + number(kSide);
       for (std::uint32_t i = 0; i < kSamples * kSide * kSide; ++i) pixels += static_cast<char>(i);
       write(std::string(split) + "-images-idx3-ubyte", pixels);
       write(std::string(split) + "-labels-idx1-ubyte", number(0x801) + number(kSamples) + std::string(kSamples, '\0'));
     }
-    write("config.json", R"({"name": "test", "epochs": 2, "batch_size": 4, "model": {"type": "mlp", "hidden": [3]},
+    write("config.json", R"({"name": "test", "epochs": 2, "batch_size": 4, "model": )" + model + R"(,
                              "checkpoint": {"keep_best": 1},
                              "data": {"dir": ")" +
                              folder_.path().string() + R"("}})");
@@ -143,6 +146,60 @@ TEST_F(StateSourceTest, anEvaluationThatCameFromASurvivorIsSavedForTheBest) {
   prepare_workspace(work, process_, membership_, source_, run_);
   EXPECT_EQ(work->checkpointing, checkpointing) << "it outlives the group";
   EXPECT_TRUE(checkpointing->due(2));
+}
+
+std::string vit_with(const std::string& keys) {
+  return R"({"type": "vit", "n_layer": 1, "n_embd": 4, "patch_size": 1, )" + keys + "}";
+}
+
+// As a run of a version that did not compare model.init with the config next to it.
+class OfAnotherModel : public StateSourceTest {
+ protected:
+  OfAnotherModel() : StateSourceTest(vit_with(R"("n_head": 1, "init": "theirs/w.safetensors")")) {
+    const std::filesystem::path theirs = folder_ / "theirs";
+    std::filesystem::create_directories(theirs / "checkpoints");
+    test::write_text(theirs / "config.json", R"({"name": "theirs", "batch_size": 4, "model": )" + vit_with(R"("n_head": 2)") +
+                                                 R"(, "data": {"dir": "/nowhere"}})");
+    TrainConfig config = process_.config();
+    config.model.init.clear();
+    const auto task = subject_.make_task(config);
+    const TrainingState state = new_training_state(*task, subject_.describe(config), config, c10::kCPU);
+    test::write_text(theirs / "w.safetensors", encode_safetensors(state.parameters));
+  }
+
+  std::string refusal(const std::function<void()>& deed) const {
+    try {
+      deed();
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(OfAnotherModel, anOldRunIsRefusedWithTheReasonAndResumesWhenTheUserAcceptsIt) {
+  const std::string refused = refusal([&] { source_.prepare(); });
+  EXPECT_NE(refused.find("w.safetensors holds another model than this config: model.n_head is 1 here, model.n_head is 2 there"),
+            std::string::npos)
+      << refused;
+  EXPECT_TRUE(refused.ends_with("A run that began before ddprun compared them resumes with its own keys: add --data-changed"))
+      << refused;
+  options_.data_changed = true;
+  TrainConfig config = process_.config();
+  config.model.init.clear();
+  TrainingState old = new_training_state(process_.task(), subject_.describe(config), config, c10::kCPU);
+  old.step = 3;
+  old.parameters.front().tensor.detach().fill_(7);
+  save_checkpoint(run_.layout.checkpoints(), checkpoint_of(old, process_.config(), run_.length, {}, 1), {.newest = 1});
+  begin_group();
+  EXPECT_EQ(source_.held(), 3);
+  EXPECT_EQ(source_.state().parameters.front().tensor.flatten()[0].item<float>(), 7);
+}
+
+TEST_F(OfAnotherModel, aNewRunIsRefusedWhateverTheUserAccepts) {
+  options_.data_changed = true;
+  const std::string refused = refusal([&] { begin_group(); });
+  EXPECT_TRUE(refused.ends_with("--data-changed helps a run with checkpoints only, and this one has none")) << refused;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <future>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -24,12 +25,31 @@
 #include "tests/trainer/surroundings/fake_agent.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/data/pictures.hpp"
+#include "trainer/data/sampler.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 namespace {
+
+// One of its samples cannot be made, as of a file that was truncated.
+class DamagedSource : public Source {
+ public:
+  DamagedSource(std::shared_ptr<const Source> whole, std::int64_t damaged) : whole_(std::move(whole)), damaged_(damaged) {}
+  std::int64_t size() const override { return whole_->size(); }
+  Description describe() const override { return whole_->describe(); }
+  std::string fingerprint() const override { return whole_->fingerprint(); }
+  std::function<void(Batch&)> finish_on(c10::Device device) const override { return whole_->finish_on(device); }
+  Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>& draws) const override {
+    if (std::ranges::find(samples, damaged_) != samples.end()) throw UsageError("sample " + std::to_string(damaged_));
+    return whole_->make(samples, draws);
+  }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  std::int64_t damaged_;
+};
 
 class TrainTest : public testing::Test {
  protected:
@@ -74,9 +94,12 @@ class TrainTest : public testing::Test {
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), config_, length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    const Sources data{.train = picture_source(set_, normalization_, config_.data.augment),
-                       .test = picture_source(set_, normalization_)};
-    Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
+    Sources data{.train = picture_source(set_, normalization_, config_.data.augment),
+                 .test = picture_source(set_, normalization_)};
+    if (damaged_ >= 0) data.train = std::make_shared<DamagedSource>(data.train, damaged_);
+    const Checkpointing::Setting setting{
+        .folder = layout.checkpoints(), .config = config_.checkpoint, .second_writer = !of_rank_0_};
+    Checkpointing checkpointing(setting, faults, log, status);
     Workspace work = make_workspace({.config = config_,
                                      .length = length,
                                      .device = c10::kCPU,
@@ -87,7 +110,8 @@ class TrainTest : public testing::Test {
                                      .log = log,
                                      .gate = gate != nullptr ? *gate : own_gate},
                                     peers, result.state, from ? StateOrigin::kCheckpoint : StateOrigin::kSeed);
-    work.checkpointing = &checkpointing;
+    if (of_rank_0_) work.checkpointing = &checkpointing;
+    if (!of_rank_0_) work.second_writer = [&] { return std::make_unique<Checkpointing>(setting, faults, log, status); };
     result.outcome = train(result.state, work);
     return result;
   }
@@ -106,6 +130,8 @@ class TrainTest : public testing::Test {
 
   std::filesystem::path folder_;
   TrainConfig config_;
+  std::int64_t damaged_ = -1;  // a sample of the training set that cannot be made
+  bool of_rank_0_ = true;      // false: as on another rank, which writes no checkpoints
   Dataset set_;
   Normalization normalization_{0.5, 0.25};
 };
@@ -313,6 +339,46 @@ TEST_F(TrainTest, aRunWhoseLastHundredStepsChangedNothingDoesNotEndWell) {
               std::string::npos)
         << error.what();
   }
+}
+
+// Between two steps each rank holds the whole state, so the rank that meets the sample saves it, and not rank 0 alone.
+TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
+  config_.checkpoint = {.every_steps = 1, .keep = 10, .local_dir = {}};
+  config_.epochs = 1;
+  run("calm");
+  config_.checkpoint.every_steps = 0;
+  const std::int64_t last = epoch_order(config_.seed, 0, set_.size()).back();
+  const at::Tensor labels = set_.labels;
+  for (const bool of_rank_0 : {true, false}) {
+    of_rank_0_ = of_rank_0;
+    for (const bool damaged : {true, false}) {  // its file, or its label, which the loss finds
+      damaged_ = damaged ? last : -1;
+      set_.labels = labels.clone();
+      if (!damaged) set_.labels[last] = 9;
+      const std::string name = std::string(of_rank_0 ? "first" : "other") + (damaged ? "-file" : "-label");
+      EXPECT_THROW(run(name), UsageError) << name;
+      const auto from = newest(folder_ / name / "checkpoints");
+      ASSERT_TRUE(from.has_value()) << name;
+      EXPECT_EQ(from->step, 4) << name;
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+        EXPECT_EQ(read(*from->path / file), read(folder_ / "calm/checkpoints/step-000000004" / file)) << name;
+      }
+    }
+  }
+}
+
+// As when a file is truncated that all ranks read: the disk need not hold the same step several times.
+TEST_F(TrainTest, aSecondWriterDoesNotSaveAStepThatIsPublished) {
+  const Result result = run("run");
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  const auto before = std::filesystem::last_write_time(checkpoints / "latest");
+  Checkpointing second({.folder = checkpoints, .config = config_.checkpoint, .second_writer = true}, faults, log, status);
+  const RunLength length = run_length(config_, set_.size());
+  second.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired);
+  EXPECT_EQ(std::filesystem::last_write_time(checkpoints / "latest"), before);
 }
 
 TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {

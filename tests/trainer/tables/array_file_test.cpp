@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "common/base/error.hpp"
+#include "tests/common/opened.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 
@@ -122,6 +123,11 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
     write("train_inputs.npy", content);
     EXPECT_EQ(refusal().substr(0, expected.size()), expected);
   }
+  for (const auto& [bytes, version] : {std::pair{"\x09\0", "9.0"}, std::pair{"\x01\x05", "1.5"}, std::pair{"\0\0", "0.0"}}) {
+    write("train_inputs.npy", npy("<f8", "3, 2", six).replace(6, 2, std::string(bytes, 2)));
+    EXPECT_EQ(refusal(), std::string("train_inputs.npy: has version ") + version +
+                             " of the .npy format; expected 1.0, 2.0 or 3.0. Save the array again with numpy.save()");
+  }
   std::string torn = npy("<f8", "3, 2", six);
   torn.replace(torn.find("(3, 2)"), 6, "      ");
   write("train_inputs.npy", torn);
@@ -132,6 +138,32 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal(), "a sample of 'test_inputs.npy' is 1, but one of 'train_inputs.npy' is 2; expected the same");
   config_.train_inputs = "train_inputs.txt";
   EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
+}
+
+// The name may lead to another file by the second time.
+TEST_F(Arrays, AreReadFromTheFileWhoseHeaderWasChecked) {
+  write("x.safetensors", encode_safetensors({{"x", at::arange(6, at::kFloat).view({3, 2})}}));
+  for (const char* what : {"train_inputs.npy", "x.safetensors:x"}) {
+    test::Opened opened(folder_ / std::string(what).substr(0, std::string(what).find(':')));
+    const at::Tensor array = read_array(folder_.path(), what);
+    EXPECT_EQ(array.size(0), 3);
+    EXPECT_EQ(opened.times(), 1) << what;
+  }
+}
+
+TEST_F(Arrays, OfNumpyMayHaveAHeaderOfAnOddLength) {
+  std::string array = npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 5, 6}));
+  array.insert(array.find('\n'), " ");
+  ++array[8];
+  write("train_inputs.npy", array);
+  const at::Tensor read = read_array(folder_.path(), "train_inputs.npy");
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read.const_data_ptr()) % sizeof(double), 0u);
+  EXPECT_EQ(read.sum().item<double>(), 21);
+}
+
+TEST_F(Arrays, OfTruthValuesHoldZeroAndOneOnly) {
+  write("train_targets.npy", npy("|b1", "3,", std::string("\0\1\2", 3)));
+  EXPECT_EQ(refusal(), "'train_targets.npy': its elements are of type bool, but some bytes are other than 0 and 1");
 }
 
 TEST_F(Arrays, WhatIsNoNumberIsNamedBeforeAnythingIsTrained) {

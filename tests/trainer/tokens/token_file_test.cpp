@@ -194,6 +194,7 @@ TEST(Tokens, FilesInsideAContainerAreRefused) {
       {"BZh91AY&SY", "a bzip2 file"},
       {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", "a PyTorch file (.pt)"},
       {std::string("\x80\4\x95\x20\0\0\0\0\0\0\0", 11), "a pickle of Python"},
+      {std::string("\x80\5\x95\x20\0\0\0\0\0\0\0", 11), "a pickle of Python"},
       {std::string("\x20\0\0\0\0\0\0\0{\"", 10), "a safetensors file"},
       {"\x89HDF\r\n\x1a\n", "an HDF5 file"},
       {std::string("ARROW1\0\0", 8), "an Arrow file"},

@@ -68,7 +68,7 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
 
 // Of a rank whose data fails: between two steps it has the whole state, and can save it while the others wait for it. What it
 // takes is the same in each group, but for the claim's generation.
-std::unique_ptr<Checkpointing> make_second_writer(const Process& process, Membership& membership, const RunIdentity& run,
+std::unique_ptr<Checkpointing> make_second_writer(Process& process, Membership& membership, const RunIdentity& run,
                                                   const RunLayout& layout) {
   Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
   write_to_run_directory(setting, process, membership, run, layout);

@@ -172,8 +172,11 @@ class _Generation:
         return os.lseek(self._file, self._begin, os.SEEK_HOLE) - self._begin
 
     def header(self):
-        """The header, or None where there is no snapshot."""
-        return _header_in(bytes(self._mapped(_PAGE)[:_HEADER.size]))
+        """The header, or None where there is no snapshot. One that names more bytes than the file has is none."""
+        header = _header_in(bytes(self._mapped(_PAGE)[:_HEADER.size]))
+        if header and _size_of(header) > min(_APART, os.fstat(self._file).st_blocks * 512):
+            return None
+        return header
 
     def clear(self):
         self._mapped(_PAGE)[:_PAGE] = bytes(_PAGE)

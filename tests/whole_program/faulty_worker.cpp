@@ -41,7 +41,10 @@ class Learns : public Task {
   explicit Learns(std::string fault) : fault_(std::move(fault)) {}
   std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
     if (fault_ == "make_module") throw std::runtime_error("weights.bin is not there");
-    return std::make_shared<Number>();
+    auto module = std::make_shared<Number>();
+    static int calls = 0;
+    if (fault_ == "other weights") module->weight.detach().fill_(++calls);
+    return module;
   }
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     if (fault_ == "crash") crash();

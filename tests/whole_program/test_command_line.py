@@ -84,6 +84,9 @@ def script(tmp_path) -> pathlib.Path:
     (["join", "host"],
      "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "
      "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
+    (["join", "fd00::7:29400"],
+     "join: expected an IPv6 address with a port in brackets, [fd00::7]:29400, but got 'fd00::7:29400'; "
+     "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
     (["report", "a", "b"], "'b' is one too many; usage: ddprun report [FOLDER] [--json | --html FILE] [--open]"),
     (["validate"], "usage: ddprun validate [--worker PROGRAM] TRAIN.json [key.path=value ...]"),
 ])

@@ -67,6 +67,13 @@ class Shell:
         os.waitpid(self._pid, 0)
 
 
+def test_fish_offers_a_subcommands_own_options(ddprun_bin, run):
+    lines = run([ddprun_bin, "--print-completion", "fish"]).stdout.splitlines()
+    launchers = [line for line in lines if " -l max-restarts" in line]
+    assert launchers and all(" -n 'not contains -- (commandline -opc)[2] " in line for line in launchers), launchers
+    assert "complete -c ddprun -n 'contains -- (commandline -opc)[2] link-torchrun' -l force" in lines
+
+
 SHELLS = {"zsh": ["zsh", "-f", "-i"], "tcsh": ["tcsh", "-f"]}
 
 

@@ -151,3 +151,9 @@ def test_options_of_ddp_do_not_change_what_accumulation_gives(ddprun_bin, config
         assert done.returncode == 0, done.stderr
         digests.add((run / "checkpoints" / "latest" / "model.safetensors").read_bytes())
     assert len(digests) == 1
+
+
+def test_a_length_that_was_hardly_meant_gets_a_line(ddprun_bin, ddptrain_bin, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), max_steps=1000))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])
+    assert done.returncode == 0 and done.stderr.count("max_steps is 1000, but the run ends after 40 steps") == 1, done.stderr

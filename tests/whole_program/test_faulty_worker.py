@@ -33,6 +33,11 @@ def test_an_error_before_the_first_group_ends_the_run_with_its_text(ddprun_bin, 
     assert text in done.stderr and failure(tmp_path)["message"] == text
 
 
+def test_a_module_that_comes_out_in_another_way_is_refused(ddprun_bin, faulty_worker, tmp_path):
+    done = train(ddprun_bin, faulty_worker, tmp_path, "other weights")
+    assert done.returncode == 2 and "make_module() made another parameter 'weight'" in done.stderr, done.stdout + done.stderr
+
+
 def test_a_server_of_samples_that_refuses_is_no_lost_rank(ddprun_bin, faulty_worker, tmp_path):
     done = train(ddprun_bin, faulty_worker, tmp_path, "refused")
     assert done.returncode == 1 and "Connection refused" in done.stderr, done.stdout + done.stderr

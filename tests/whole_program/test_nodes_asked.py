@@ -173,6 +173,18 @@ def test_no_program_that_an_agent_starts_inherits_a_socket(nodes, script, tmp_pa
         assert "socket:" not in text and "/dev/null" in text, f"{path.name}: {text}"
 
 
+def test_a_record_that_cannot_be_written_is_reported_once(nodes, script, tmp_path):
+    """The job continues. Only an agent that is killed later misses its record."""
+    job = script("touch $OUT/here-$RANK\n[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0\nwhile [ ! -e $OUT/go ]; do sleep 0.02; done\nexit 3")
+    two = start_two(nodes, job, tmp_path, options=lambda node: ("--max-restarts", "2"))
+    for node in range(2):
+        shutil.rmtree(tmp_path / f"state-{node}")
+    (two.folder / "out/go").touch()
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    for node in range(2):
+        assert nodes.text(node).count("the record of this node cannot be written to ") == 1, nodes.all_text()
+
+
 def test_whoever_has_no_token_is_no_node_of_the_job_and_hears_nothing(two, script, tmp_path):
     other = tmp_path / "other-token"
     other.write_text("0123456789abcdef" * 2 + "fedcba98765432100f1e2d3c4b5a6978\n")

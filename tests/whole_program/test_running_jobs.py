@@ -125,6 +125,21 @@ def test_a_moment_without_descriptors_leaves_no_job_unresponsive(waiting, tmp_pa
     assert job.end() == 0
 
 
+def test_the_metrics_port_answers_after_a_moment_without_descriptors(waiting):
+    port = free_port()
+    job = waiting("--metrics-port", port)
+    limit = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
+    numbers = {int(name) for name in os.listdir(f"/proc/{job.pid}/fd")}
+    free = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (free, limit[1]))
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert not select.select([client], [], [], 1)[0]
+        resource.prlimit(job.pid, resource.RLIMIT_NOFILE, limit)
+        assert select.select([client], [], [], 20)[0]
+    assert job.end() == 0
+
+
 def test_a_job_is_found_when_its_folder_is_gone_or_another_users(waiting, tmp_path):
     job = waiting()
     folder = tmp_path / "runtime" / "ddprun"

@@ -9,6 +9,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -141,6 +142,17 @@ def test_logs_that_are_not_there(many, tmp_path):
     assert "that job writes no log files of standard error: a script does with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
 
 
+def test_logs_that_are_pipes_are_not_waited_for(ddprun_bin, tmp_path):
+    done = jobs.run([ddprun_bin, "--standalone", "--run-dir", "run", "--no-python", "echo", "hello"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    logs = list((tmp_path / "run").rglob("*.log"))
+    assert logs
+    for log in logs:
+        log.unlink()
+        os.mkfifo(log)
+    assert jobs.run([ddprun_bin, "logs", "run", "--tail", "5"], cwd=tmp_path, timeout=30).stdout == ""
+
+
 def test_a_line_without_an_end_is_shown_in_parts(start):
     """As that of a progress bar, which only goes back to its begin: it is not kept in memory until the job ends."""
     job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo goes on")
@@ -231,11 +243,41 @@ def test_an_agent_waits_while_another_one_looks_for_a_free_name(ddprun_bin, tmp_
         job.communicate(timeout=PATIENCE)
 
 
+def test_an_agent_does_not_wait_at_a_socket_that_nobody_answers(ddprun_bin, tmp_path):
+    """It is of an agent with this pid in another container, which is stopped and has many clients in line."""
+    folder = tmp_path / "ddprun"
+    folder.mkdir(mode=0o700)
+    with contextlib.ExitStack() as ends:
+        job = ends.enter_context(subprocess.Popen(["sh", "-c", 'read line; exec "$0" --no-python sleep 0.5', ddprun_bin], stdin=subprocess.PIPE,
+                                                  cwd=tmp_path, env=clean_environment(XDG_RUNTIME_DIR=str(tmp_path))))
+        ends.callback(job.kill)
+        listener = ends.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(folder / f"{job.pid}.sock"))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client = ends.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(folder / f"{job.pid}.sock"))
+        job.communicate(b"go\n", timeout=PATIENCE)
+        assert job.returncode == 0
+
+
 def test_a_job_runs_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):
     deep = tmp_path / ("deep" * 30)
     deep.mkdir(mode=0o700)
     done = jobs.run([ddprun_bin, "--no-python", "sleep", "0.3"], XDG_RUNTIME_DIR=str(deep))
     assert done.returncode == 0 and not list((deep / "ddprun").iterdir()), done.stderr
+
+
+def test_a_job_is_found_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir(mode=0o700)
+    with subprocess.Popen([ddprun_bin, "--no-python", "cat"], stdin=subprocess.PIPE, cwd=tmp_path, env=clean_environment(XDG_RUNTIME_DIR=str(deep))) as job:
+        try:
+            jobs.wait_for(lambda: str(job.pid) in jobs.run([ddprun_bin, "ps"], XDG_RUNTIME_DIR=str(deep)).stdout, "the job", 20)
+        finally:
+            job.communicate(timeout=PATIENCE)
 
 
 def test_a_folder_with_any_name_names_its_job(many, tmp_path):

@@ -183,8 +183,10 @@ def test_a_worker_that_begins_anew_forgets_what_was_before(job):
 
 
 def test_a_copy_that_was_cut_off_is_not_restored(job):
-    """Where the newest is torn in its bytes, its header or not closed, the one before it serves."""
-    damage = {"bytes": "memory[own._begin + 4096 + 100] ^= 1", "header": "memory[own._begin + 20] ^= 1", "open": "own.clear()"}
+    """Where the newest is torn in its bytes, its header or not closed, or names more bytes than there are, the one before it serves."""
+    forged = "from ddprun import _snapshot as s\nraw = s._header_of({**own.header(), 'buffers': 1 << %d})\nmemory[own._begin:own._begin + len(raw)] = raw"
+    damage = {"bytes": "memory[own._begin + 4096 + 100] ^= 1", "header": "memory[own._begin + 20] ^= 1", "open": "own.clear()",
+              "beyond the file": forged % 60, "sparse": forged % 39}
     for how, harm in damage.items():
         done = job("import mmap\nif ddprun.restart:\n    print('kept', ddprun.restore()['n'], flush=True)\n    sys.exit()\n"
                    "for n in (1, 2):\n    ddprun.snapshot({'n': n, 'data': bytearray(5000)}, step=n)\n"

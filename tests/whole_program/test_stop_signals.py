@@ -124,7 +124,7 @@ if forked == 0:
 started = subprocess.Popen(['sleep', '1000'])
 for pid in (forked, started.pid):
     os.kill(pid, signal.SIGTERM)
-print('ended by', os.WTERMSIG(os.waitpid(forked, 0)[1]), -started.wait(), flush=True)
+assert (os.WTERMSIG(os.waitpid(forked, 0)[1]), -started.wait()) == (signal.SIGTERM, signal.SIGTERM)
 """))
     process.send_signal(signal.SIGTERM)
     out = process.communicate(timeout=60)[0]
@@ -153,13 +153,17 @@ signal.pause()
 def test_an_agent_that_does_not_read_wakes_who_waits_for_it():
     """should_save() waits for the agreed step while another thread finds out that the agent reads no more."""
     code = """
-import socket, threading
+import socket, threading, time
 ours, theirs = socket.socketpair()
 import ddprun
 ddprun._channel = channel = ddprun._Channel(ours)
 channel._stopping = True
 waiter = threading.Thread(target=ddprun.should_save)
 waiter.start()
+while not channel._calls:
+    time.sleep(0.01)
+with channel._state:  # the waiter holds it until it waits
+    pass
 channel._close()
 waiter.join(60)
 assert not waiter.is_alive()

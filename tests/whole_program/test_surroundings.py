@@ -92,6 +92,12 @@ def test_where_log_files_find_no_room_the_console_has_all_and_it_is_said_once(dd
 # ---- output ----
 
 
+def test_a_limit_of_file_sizes_does_not_end_the_agent(ddprun_bin, tmp_path):
+    """A report above `ulimit -f` is an error of write(2), and no signal that ends the agent."""
+    done = jobs.run(["sh", "-c", f"ulimit -f 1; exec {ddprun_bin} --standalone --log-dir logs --no-python true"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_job_goes_on_when_its_reader_leaves(ddprun_bin, data, tmp_path, run_dir):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=20))
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, "-v", config])

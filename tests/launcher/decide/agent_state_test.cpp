@@ -987,6 +987,11 @@ TEST_F(AgentStateTest, AMemberWhoseWorkerIsStuckReportsItAndLeaves) {
   EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}),
             (Lines{"signal 1 9", "report rank 3 uninterruptible", "signal 0 15", "timer kill 20000"}));
   EXPECT_EQ(dies(0, SIGTERM), Lines{"finish 89 abandoning"});
+  std::string why;
+  for (const RunEvent& event : events_) {
+    if (const auto* end = std::get_if<RunEnded>(&event)) why = end->why;
+  }
+  EXPECT_TRUE(why.starts_with("worker 3: in D")) << why;
   EXPECT_EQ(last_failure().first.rank, 3);
   EXPECT_EQ(last_failure().first.cause, Cause::kStuck);
   EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);

@@ -42,6 +42,8 @@ TEST(ProgressLine, SaysWhatIsKnown) {
   EXPECT_EQ(progress_line({.progress = {.step = 5}}), "step 5");
   EXPECT_EQ(progress_line({.progress = {.step = 5, .loss = 0.5, .figures = {{"accuracy", 0.9125}, {"norm", 12.0}}}}),
             "step 5  loss 0.5000  accuracy 0.9125  norm 12");
+  EXPECT_EQ(progress_line({.progress = {.step = 5, .figures = {{"a\x1b[2Jb", 1.0}}}}), "step 5  a\\u001b[2Jb 1")
+      << "a script chooses the names";
 }
 
 TEST(ProgressBar, TakesTheWidthThatIsLeft) {

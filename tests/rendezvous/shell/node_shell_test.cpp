@@ -2,8 +2,11 @@
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
+#include "common/temporary_folder.hpp"
 #include "rendezvous/transport/net.hpp"
 
 namespace ddprun::test {
@@ -49,6 +52,39 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   shell.reset();
   net.io.restart();
   net.io.poll();  // a call that was under way ends by being cancelled
+}
+
+// Without the line nobody learns why the node comes back as a new one.
+TEST(NodeShell, ReportsADamagedRecord) {
+  const TemporaryFolder folder;
+  ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
+  Net net;
+  std::vector<std::string> lines;
+  const auto started = [&] {
+    NodeShellSettings settings;
+    settings.token = kToken;
+    settings.run_id = "job";
+    settings.meet_host = "127.0.0.1";
+    settings.meet_port = 9;
+    return std::make_unique<NodeShell>(
+        net.io, std::move(settings), [](const ShellEvent&) {}, [&](const std::string& line) { lines.push_back(line); });
+  };
+  auto shell = started();
+  std::filesystem::path record;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.path().extension() == ".lock") record = entry.path().parent_path() / entry.path().stem();
+  }
+  shell.reset();
+  ASSERT_FALSE(record.empty());
+  std::ofstream(record) << "{broken";
+  shell = started();
+  shell->begin();
+  ::unsetenv("XDG_STATE_HOME");
+  ASSERT_FALSE(lines.empty());
+  EXPECT_NE(lines.front().find(record.string() + " is damaged"), std::string::npos) << lines.front();
+  shell.reset();
+  net.io.restart();
+  net.io.poll();
 }
 
 }  // namespace

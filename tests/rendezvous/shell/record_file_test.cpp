@@ -2,11 +2,20 @@
 #include "rendezvous/shell/record_file.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "common/temporary_folder.hpp"
@@ -184,6 +193,44 @@ TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
   file->forget();
   file.reset();
   EXPECT_EQ(text_of(folder.path() / "job"), newer);
+}
+
+// From here on flock() fails in this process, as on Lustre or NFS without locks.
+void refuse_locks() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOLCK), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{.len = 4, .filter = filter};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+TEST(RecordFile, AFolderWithoutLocksIsNamedAndKeepsNoFile) {
+  const test::TemporaryFolder folder;
+  EXPECT_EXIT(
+      {
+        refuse_locks();
+        std::string why;
+        const bool claimed = RecordFile::claim(folder.path(), "job", &why).has_value();
+        std::cerr << (claimed ? "claimed" : why);
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), ": its files cannot be locked: No locks available");
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// Only root can set such a host name. The folder must still be below the state's folder.
+TEST(RecordFolder, AHostNameIsOneComponentOfItsPath) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
+  EXPECT_EXIT(
+      {
+        const std::string name = "../../a b";
+        const bool is_set = ::unshare(CLONE_NEWUTS) == 0 && ::sethostname(name.data(), name.size()) == 0;
+        ::setenv("XDG_STATE_HOME", "/state", 1);
+        std::cerr << (is_set ? record_folder().string() : "/state/ddprun/nodes/%2e.%2f..%2fa%20b");
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "^/state/ddprun/nodes/%2e\\.%2f\\.\\.%2fa%20b$");
 }
 
 TEST(RecordFile, AFolderThatCannotBeUsedIsNamedWithTheReason) {

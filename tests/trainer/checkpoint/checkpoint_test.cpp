@@ -462,6 +462,15 @@ TEST(SecondFormat, PiecesThatAreNotTheWholeAreRefused) {
   }
 }
 
+TEST(Manifest, HasALimitOfDepth) {
+  try {
+    decode_manifest(R"({"version": 2, "a": )" + std::string(20, '[') + std::string(20, ']') + "}");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("is nested deeper than 16 levels"), std::string::npos) << error.what();
+  }
+}
+
 // A damaged shape is a bad checkpoint, after which an older one is looked for. Its terabytes are not allocated first.
 TEST(SecondFormat, AWholeTensorIsAllocatedAfterItsPiecesWereFound) {
   WholeTensors tensors;

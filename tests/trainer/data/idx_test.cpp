@@ -192,6 +192,26 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   expect_the_images(load(), 12);
 }
 
+// The limits of a compressed file. Its memory is not allocated first.
+TEST_F(IdxTest, RefusesAGzipFileThatClaimsTooMuch) {
+  write_labels(labels(12));
+  std::string noise;
+  for (std::uint32_t i = 0, x = 1; i < 200'000; ++i) noise += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
+  std::string header = images(12).substr(0, 16);
+  header.replace(4, 4, std::string("\x01\0\0\0", 4));  // 100 MB
+  write_images_gz(gzip(header + noise));
+  expect_error({"a gzip file may hold at most 256 times its own bytes"});
+}
+
+TEST_F(IdxTest, RefusesAGzipFileOfTooManyMembers) {
+  write_labels(labels(12));
+  const std::string empty = gzip("");
+  std::string file = gzip(images(12));
+  for (int i = 0; i <= 1 << 20; ++i) file += empty;
+  write_images_gz(file);
+  expect_error({"has more than 1048576 gzip members"});
+}
+
 TEST_F(IdxTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
   write_labels(labels(12));
   const fs::path path = folder_ / config_.train_images;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -183,6 +185,21 @@ TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0]["step"], 1);
   EXPECT_EQ(found[1]["step"], 4);
+}
+
+// Without a reader of the pipe the start would wait for ever.
+TEST(MetricsLog, APipeIsNotWaitedFor) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "m").c_str(), 0600), 0);
+  EXPECT_EXIT(
+      {
+        ::alarm(20);
+        Troubles troubles;
+        MetricsLog log(folder / "m", 0, troubles.teller());
+        log.write("step", {{"step", 1}});
+        std::exit(troubles.told.size() == 1 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(MetricsLog, TellsADeviceThatIsFullOnce) {

@@ -323,6 +323,23 @@ TEST(TrainingState, AConfigBesideTheWeightsIsCompared) {
   EXPECT_EQ(refusal(), "") << "too deep to be one";
 }
 
+TEST(TrainingState, AConfigBesideTheWeightsOfModelInitIsCompared) {
+  ddprun::test::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "model.safetensors";
+  ddprun::test::write_text(file, encode_safetensors({{"first", at::ones({2})}}));
+  ddprun::test::write_text(folder / "config.json", R"({"model_type": "gpt2", "n_head": 6})");
+  TrainConfig config;
+  config.model.type = ModelConfig::Type::kGpt;
+  config.model.n_head = 4;
+  config.model.init = file.string();
+  try {
+    new_training_state(Fitting(), {}, config, c10::kCPU);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.n_head is 4 here, n_head is 6 there"), std::string::npos) << error.what();
+  }
+}
+
 // A checkpoint's folder and a file in it lie in the run directory whose config.json describes them.
 TEST(TrainingState, TheConfigOfTheRunThatWroteTheWeightsIsCompared) {
   ddprun::test::TemporaryFolder folder;

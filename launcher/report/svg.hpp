@@ -2,9 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,16 +49,23 @@ inline std::string decimal(double value) {
 }
 
 // Round numbers between `low` and `high`, about `most` of them: 1, 2 or 5 times a power of ten apart. None if the range is
-// empty.
+// empty, or too narrow to count its steps. Without libm: no other part of ddprun loads it.
 inline std::vector<double> ticks(double low, double high, int most) {
+  constexpr double kMostCounted = 1e15;  // of whole numbers that a double holds exactly
   std::vector<double> all;
-  if (!(high > low) || !std::isfinite(high - low) || most < 1) return all;
-  const double power = std::pow(10.0, std::floor(std::log10((high - low) / most)));
+  if (!(high > low) || !(high - low < std::numeric_limits<double>::infinity()) || most < 1) return all;
+  const double least = (high - low) / most;
+  double power = 1;
+  while (power > least && power > 1e-300) power /= 10;
+  while (power * 10 <= least) power *= 10;
   double apart = 10 * power;
   for (const double factor : {5.0, 2.0, 1.0})
     if (factor * power * most >= high - low) apart = factor * power;
-  const double first = std::ceil(low / apart), last = std::floor(high / apart);
-  for (double i = first; i <= last && all.size() < 100; ++i) all.push_back(i * apart + 0.0);  // no negative zero
+  if (!(low / apart > -kMostCounted && high / apart < kMostCounted)) return all;
+  auto next = static_cast<std::int64_t>(low / apart);  // rounded towards zero
+  if (static_cast<double>(next) * apart < low) ++next;
+  for (; static_cast<double>(next) * apart <= high && all.size() < 100; ++next)
+    all.push_back(static_cast<double>(next) * apart);
   return all;
 }
 

@@ -347,7 +347,7 @@ TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   config_.epochs = 1;
   run("calm");
   config_.checkpoint.every_steps = 0;
-  const std::int64_t last = epoch_order(config_.seed, 0, set_.size()).back();
+  const std::int64_t last = epoch_order(set_.size(), config_.seed, 0).back();
   const at::Tensor labels = set_.labels;
   for (const bool of_rank_0 : {true, false}) {
     of_rank_0_ = of_rank_0;

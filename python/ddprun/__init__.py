@@ -372,7 +372,7 @@ class _Channel:
             elif kind == "stop" and message["mode"] == "save":
                 # The step that is under way counts as started: other ranks may wait in it for this one. The next call of
                 # should_save() waits for the answer.
-                self._stopping = True
+                self._stopping = self.signals.saves = True
                 self._send({"type": "stop_ready", "started": self._calls + 1})
             elif kind == "stop":
                 self._stop_now = True

@@ -48,6 +48,7 @@ class StopSignals:
         self._passed = set()  # those of them after which the main thread has continued
         self._off = False  # the action before is in force again
         self._tried = False
+        self.saves = False  # the agent has ordered a save
         self._reads = self._writes = -1
         self._set_action = None
         self.keeps_loaders = mmap.mmap(-1, 1)  # 1: loaders continue at a signal
@@ -116,8 +117,13 @@ class StopSignals:
         self._off = True
 
     def _at_exit(self):
-        if os.getpid() == self._pid:
-            self.keeps_loaders[0] = 0
+        if os.getpid() != self._pid:
+            return
+        self.keeps_loaders[0] = 0
+        # The end of the interpreter gives SIGTERM its default action back. A late signal of the same stop must not turn exit code 85 into 143.
+        for number in self._mine if self.saves and not self._off else ():
+            if signal.getsignal(number) == self.handle:
+                signal.signal(number, signal.SIG_IGN)
 
     def _write(self, what):
         if self._writes >= 0:

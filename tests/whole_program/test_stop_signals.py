@@ -77,6 +77,14 @@ def test_sigterm_to_every_process_saves(start, workers_first):
     assert_saved(process)
 
 
+def test_a_signal_at_the_end_of_the_interpreter_does_not_change_the_exit_code(start):
+    """Modules are torn down after Python's signal handlers."""
+    process, _ = start(STEPS.replace("BEFORE", "class Late:\n    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n        kill(pid, number)\n"
+                                               "late = Late()"))
+    process.send_signal(signal.SIGTERM)
+    assert_saved(process)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_workers_group_saves_on_all_ranks(start, number):
     """`kill -- -PGID`, where the agent gets no signal."""

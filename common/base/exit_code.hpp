@@ -1,7 +1,7 @@
 // The exit codes of ddprun and ddptrain: stable, so that Slurm, Kubernetes (podFailurePolicy) and shell scripts can act on
 // them. docs/exit-codes.md is the table for users. A worker's own exit code is passed through unchanged and 128+N stands for
 // a worker that died of signal N; only causes that are not a worker's exit have a code of 80 to 90. AgentState ends a job in
-// finish() or end_with_stuck_workers(): with the code of the judge, of the coordinator (many machines), or of its own. An error
+// finish() or end_with_stuck_workers(). The code is the judge's, the coordinator's (many machines) or the agent's. An error
 // before the job begins has its own code (common/base/error.hpp). Under the name torchrun main() maps it to 0, 1 or 2.
 #pragma once
 

@@ -366,8 +366,8 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   LockGuard lock(take_run_lock(layout.root));
 
-  // From here on nobody else changes the directory, so its present content counts. What starts without a step have left stays,
-  // as without --fresh.
+  // The directory is locked from here on, so its present content counts. Files of starts that made no step stay, as without
+  // --fresh.
   if (fresh == FreshStart::kRename && !nothing_was_trained(layout, names_in(layout.root))) {
     // A link stays: the folder to which it leads, perhaps on a larger disk, is renamed and made again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;

@@ -96,7 +96,7 @@ struct Plan {
 
   bool json = false;           // the console writes JSON lines
   std::string on_failure;      // --on-failure, a command for the shell; empty: none
-  std::string on_checkpoint;   // --on-checkpoint, likewise
+  std::string on_checkpoint;   // --on-checkpoint, a command for the shell; empty: none
   int threads_per_worker = 1;  // OMP_NUM_THREADS of several workers, if it is not inherited
   int metrics_port = 0;        // --metrics-port; 0: not given
   int verbosity = 0;           // -1 quiet, 0, 1, 2

@@ -66,13 +66,13 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
   }
 }
 
-// Of a rank whose data fails: between two steps it has the whole state, and can save it while the others wait for it. What it
-// takes is the same in each group, but for the claim's generation.
+// The writer of a rank whose data fails. Between two steps that rank has the whole state, and can save it while the others
+// wait. Only the generation of the claim differs from group to group.
 std::unique_ptr<Checkpointing> make_second_writer(Process& process, Membership& membership, const RunIdentity& run,
                                                   const RunLayout& layout) {
   Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
   write_to_run_directory(setting, process, membership, run, layout);
-  setting.config.background = false;  // no step follows that could go on meanwhile
+  setting.config.background = false;  // no step follows, so there is nothing to overlap with
   setting.second_writer = true;
   RankRecords& records = membership.records();
   return std::make_unique<Checkpointing>(std::move(setting), process.faults(), *records.log, process.status());

@@ -22,7 +22,7 @@ namespace ddprun::trainer {
 void Process::begin() {
   const WorkerEnvironment environment = options_.standby ? read_standby_environment() : read_environment();
   // use_determinism() calls setenv(), so it precedes the threads for the agent and for signals. An error of the config waits
-  // until the agent can be told.
+  // until the channel to the agent is open.
   std::exception_ptr wrong_config;
   try {
     config_ = load_config(options_.config, options_.overrides, nullptr,

@@ -75,8 +75,8 @@ void StateSource::prepare() {
   origin_ = StateOrigin::kUntouched;
 }
 
-// A run of an earlier version, which did not compare model.init with a config.json, has a model that both its config and its
-// checkpoints are of. It resumes with that model when the user accepts it.
+// Earlier versions did not compare model.init with a config.json. The model of such a run is that of its own config and
+// checkpoints. The run resumes with that model if the user accepts it.
 void StateSource::make_state(const Description& samples) {
   const TrainConfig& config = process_.config();
   try {

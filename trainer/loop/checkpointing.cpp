@@ -40,7 +40,7 @@ double seconds(std::chrono::steady_clock::duration time) {
 }
 
 // A data file that is truncated fails on all ranks, and each of them saves the same step. They do so one after the other, so
-// that the disk need not hold it several times. Where a directory cannot be locked (NFS) nobody waits.
+// that the disk need not hold it several times. Where a directory cannot be locked (NFS), no rank waits.
 class TurnToSave {
  public:
   TurnToSave(const std::filesystem::path& folder, const std::function<void()>& wait)
@@ -57,7 +57,7 @@ class TurnToSave {
   int fd_;
 };
 
-// By the manifest and the lengths of the files: whoever published it has just written them.
+// Checks the manifest and the lengths of the files only: another rank has just written them.
 bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
   for (Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step != state.step) continue;
@@ -234,10 +234,11 @@ void Checkpointing::write(const CheckpointState& state) {
                                 current_.write_s);
 }
 
-// The other rank's lock ends with its process, so a lock that is not free is that of a save that moves.
+// The kernel drops the other rank's lock at its end, so a lock that is held means a save under way. flock() has no event, and a
+// blocking call would keep this rank from reporting to the agent. So it looks ten times a second.
 void Checkpointing::wait_for_turn() {
   constexpr std::chrono::milliseconds kBetweenLooks{100};
-  status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang
+  status_.enter(channel::Phase::kSaving);  // so that the agent does not take the wait for a hang
   std::this_thread::sleep_for(std::min(kBetweenLooks, setting_.tell_every));
 }
 
@@ -258,7 +259,7 @@ void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock
                       " s for room: " + error.what() + ". Make room, or end the job without it");
       }
     }
-    status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang
+    status_.enter(channel::Phase::kSaving);  // so that the agent does not take the wait for a hang
     std::this_thread::sleep_for(setting_.tell_every);
   }
 }

@@ -41,19 +41,19 @@ TEST(Handles, WithAHandlerOrByReadingWhatIsBlocked) {
 
 TEST(WasReached, ByASignalThatWouldHaveEndedItOtherwise) {
   const std::string usual = "SigIgn:\t0000000000001000\nSigCgt:\t0000000000000000\n";  // ignores SIGPIPE
-  const std::string deaf = "SigIgn:\t0000000000004000\nSigCgt:\t0000000000000000\n";
+  const std::string ignores_sigterm = "SigIgn:\t0000000000004000\nSigCgt:\t0000000000000000\n";
   const std::string in_background = "SigIgn:\t0000000000000006\nSigCgt:\t0000000000000000\n";
   const std::string saves_on_usr1 = "SigIgn:\t0000000000000000\nSigCgt:\t0000000000000200\n";
   const WorkerMark stopped{.signals = mask_of(SIGTERM)}, interrupted{.signals = mask_of(SIGINT)};
   const WorkerMark notified{.signals = mask_of(SIGUSR1)}, ordered{.ordered = true};
   EXPECT_FALSE(was_reached(stopped, usual));  // a shell forked it after the signal
-  EXPECT_TRUE(was_reached(stopped, deaf));
+  EXPECT_TRUE(was_reached(stopped, ignores_sigterm));
   EXPECT_FALSE(was_reached(interrupted, in_background));
   EXPECT_FALSE(was_reached(notified, usual));
   EXPECT_TRUE(was_reached(notified, saves_on_usr1));
   EXPECT_FALSE(was_reached(stopped, saves_on_usr1));
   EXPECT_TRUE(was_reached(ordered, usual));
-  EXPECT_FALSE(was_reached({}, deaf));
+  EXPECT_FALSE(was_reached({}, ignores_sigterm));
 }
 
 TEST(TcpInodes, AreThoseOfThePortAtEitherEnd) {

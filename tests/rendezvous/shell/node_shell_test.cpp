@@ -54,7 +54,7 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   net.io.poll();  // a call that was under way ends by being cancelled
 }
 
-// Without the line nobody learns why the node comes back as a new one.
+// The line tells the user why the node comes back as a new one.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;
   ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);

@@ -91,6 +91,14 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
   return false;
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" is a
+  if (named.empty() || std::filesystem::is_directory(named)) return;
+  const std::filesystem::path above = folder_of(named);
+  if (above != named) make_folder(above);
+  if (std::filesystem::create_directory(named)) fsync_directory(above);
+}
+
 void fsync_directory(const std::filesystem::path& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw_errno(errno, "can't open folder " + directory.string());

@@ -14,6 +14,10 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view c
 // file is a regular one of its own.
 bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
+// Makes a folder and those above it that are missing. Each new entry is on the disk before this returns: without that, a power
+// cut removes the folder together with all files that were saved in it.
+void make_folder(const std::filesystem::path& folder);
+
 void fsync_directory(const std::filesystem::path& directory);
 
 }  // namespace ddprun

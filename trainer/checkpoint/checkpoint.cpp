@@ -339,8 +339,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   reached("begun");
   SaveResult result;
   result.path = checkpoints_dir / folder_name(state.step);
-  // A folder whose entry is not on the disk is gone after a power cut, with all that was saved in it.
-  if (fs::create_directories(checkpoints_dir)) fsync_directory(checkpoints_dir.parent_path());
+  make_folder(checkpoints_dir);
   remove_stale(checkpoints_dir, result.note);
 
   if (const auto bytes = reuse_published({state.step, result.path}, state)) {

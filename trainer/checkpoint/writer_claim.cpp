@@ -125,8 +125,7 @@ std::string WriterClaim::take() {
   if (const auto claim = read_claim(file_)) {
     if (const auto other = generation_of(*claim); other && *other > generation_) superseded(file_, *claim);
   }
-  // A folder whose entry is not on the disk is gone after a power cut, with all that was saved in it.
-  if (fs::create_directories(checkpoints_dir_)) fsync_directory(checkpoints_dir_.parent_path());
+  make_folder(checkpoints_dir_);
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {

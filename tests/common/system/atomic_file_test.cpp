@@ -47,6 +47,19 @@ TEST(AtomicFile, AnOpenReaderKeepsTheOldFile) {
   EXPECT_EQ(text, "old");
 }
 
+TEST(MakeFolder, MakesAllThatAreMissingUnderAnyName) {
+  const TemporaryFolder folder;
+  make_folder(folder / "a/b/c");
+  make_folder(folder / "d/");
+  make_folder(folder.path());  // is there
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  make_folder("checkpoints");
+  make_folder("./e/f/");
+  std::filesystem::current_path(before);
+  for (const char* made : {"a/b/c", "d", "checkpoints", "e/f"}) EXPECT_TRUE(std::filesystem::is_directory(folder / made)) << made;
+}
+
 TEST(AtomicFile, AMissingFolderIsNamed) {
   const TemporaryFolder folder;
   try {

@@ -66,6 +66,10 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   member.hostname = host_name();
   member.join_timeout = meeting.join_timeout;
   member.lease = meeting.heartbeat_timeout;
+  if (!meeting.joins) {
+    member.min_nodes = meeting.min_nodes;
+    member.max_nodes = meeting.max_nodes;
+  }
 
   rendezvous::CoordinatorSettings& coordinator = shell.node.coordinator;
   coordinator.min_nodes = meeting.min_nodes;

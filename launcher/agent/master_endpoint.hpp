@@ -5,6 +5,9 @@
 // when the next round uses another one. While the agent's store has it, the kernel refuses it to every other user. Where the
 // store cannot listen in a later round all the same, rank 0 is left to try: its failure is a worker's failure, which the
 // restart policy retries. An error here would end the job with "wrong command line", though restarts are left.
+//
+// In a static job on many machines the agent itself listens at the named port, since nodes join there at any time. Then the
+// store takes its clients from the agent (launcher/network/store_clients.hpp), and nothing is bound between the rounds.
 #pragma once
 
 #include <optional>
@@ -35,8 +38,9 @@ class MasterEndpoint {
     end_store(guardian);
     const bool first = !std::exchange(was_taken_, true);
     if (job != nullptr) {
-      address_ = job->master_address();
-      port_ = job->release().master.port;
+      const rendezvous::Address master = job->master();
+      address_ = master.host;
+      port_ = master.port;
       hold_port_of(*job, first);
     } else {
       if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
@@ -80,17 +84,21 @@ class MasterEndpoint {
   }
 
   // Another node may have it, or rank 0 hosts it.
-  void open_store(const Plan& plan, const JobLink* job, bool first) {
+  void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
     rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && !held_);
     if (held_) held_->let_in(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);
-    if (rank_0_hosts_ || !held_) return;
+    if (rank_0_hosts_ || !held_) {
+      if (job != nullptr) job->refuse_store_clients();
+      return;
+    }
     store_is_for_one_machine_ = job == nullptr;
+    const StorePlace place{.master_addr = address_,
+                           .port = port_,
+                           .many_machines = job != nullptr,
+                           .own_address = job != nullptr ? job->own_address() : ""};
     try {
-      store_ = open_store_sockets({.master_addr = address_,
-                                   .port = port_,
-                                   .many_machines = job != nullptr,
-                                   .own_address = job != nullptr ? job->own_address() : ""});
+      store_ = job != nullptr && job->listens_for_store() ? job->open_store(place) : open_store_sockets(place);
     } catch (const UsageError&) {
       if (job == nullptr && first) throw;
       rank_0_hosts_ = true;

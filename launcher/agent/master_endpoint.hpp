@@ -9,6 +9,9 @@
 // The store of the round before must be closed first. The kernel spreads connections over all sockets that listen at one port
 // with SO_REUSEPORT, so new workers would meet the old store and wait there. Where a slow guardian does not confirm the end in
 // time, the store takes another port. If no other port will do, rank 0 is left to try, and fails visibly.
+//
+// In a static job on many machines the agent itself listens at the named port, since nodes join there at any time. Then the
+// store takes its clients from the agent (launcher/network/store_clients.hpp), and nothing is bound between the rounds.
 #pragma once
 
 #include <optional>
@@ -39,8 +42,9 @@ class MasterEndpoint {
     end_store(guardian);
     const bool first = !std::exchange(was_taken_, true);
     if (job != nullptr) {
-      address_ = job->master_address();
-      port_ = job->release().master.port;
+      const rendezvous::Address master = job->master();
+      address_ = master.host;
+      port_ = master.port;
       hold_port_of(*job, first);
     } else {
       const bool may_move = plan.master_port == 0 || plan.master_port_need != PortNeed::kExactly;
@@ -90,17 +94,23 @@ class MasterEndpoint {
   }
 
   // Another node may have it, or rank 0 hosts it.
-  void open_store(const Plan& plan, const JobLink* job, bool first) {
+  void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
-    rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && (!held_ || port_ == ending_at_));
+    // The agent does not pass clients to a store that it has ended.
+    const bool old_store_is_met = port_ == ending_at_ && (job == nullptr || !job->listens_for_store());
+    rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && (!held_ || old_store_is_met));
     if (held_) held_->let_in(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);
-    if (rank_0_hosts_ || !held_) return;
+    if (rank_0_hosts_ || !held_) {
+      if (job != nullptr) job->refuse_store_clients();
+      return;
+    }
     store_is_for_one_machine_ = job == nullptr;
+    const StorePlace place{.master_addr = address_,
+                           .port = port_,
+                           .many_machines = job != nullptr,
+                           .own_address = job != nullptr ? job->own_address() : ""};
     try {
-      store_ = open_store_sockets({.master_addr = address_,
-                                   .port = port_,
-                                   .many_machines = job != nullptr,
-                                   .own_address = job != nullptr ? job->own_address() : ""});
+      store_ = job != nullptr && job->listens_for_store() ? job->open_store(place) : open_store_sockets(place);
     } catch (const UsageError&) {
       if (job == nullptr && first) throw;
       rank_0_hosts_ = true;

@@ -803,17 +803,8 @@ bool AgentState::replace(int rank) {
 // step as at any other stop. A replacement that is still loading holds no state, so it is killed.
 bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
-  for (const int rank : successors_) worker(rank).abandoned = true;  // they were not started
-  leave_regroup();
+  abandon_replacements(alive);
   if (stop_signal_ == 0 && !own_failure_) reason_ = "a worker cannot be replaced";
-  std::vector<int> loading;
-  for (const int rank : live_ranks()) {
-    if (alive.contains(rank)) continue;
-    ask_to_stop(worker(rank));
-    worker(rank).killed = worker(rank).abandoned = true;
-    loading.push_back(rank);
-  }
-  if (!loading.empty()) act(agent_action::SendSignal{std::move(loading), SIGKILL});
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
@@ -829,6 +820,20 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   return true;
 }
 
+// The ranks that are not among these have no state: those that run are killed, and nothing waits for any of them.
+void AgentState::abandon_replacements(const std::set<int>& alive) {
+  for (const int rank : successors_) worker(rank).abandoned = true;  // they were not started
+  leave_regroup();
+  std::vector<int> loading;
+  for (const int rank : live_ranks()) {
+    if (alive.contains(rank) || worker(rank).abandoned) continue;
+    ask_to_stop(worker(rank));
+    worker(rank).killed = worker(rank).abandoned = true;
+    loading.push_back(rank);
+  }
+  if (!loading.empty()) act(agent_action::SendSignal{std::move(loading), SIGKILL});
+}
+
 // Ranks of the pending regroup that hold the state, or may hold it, and whose processes run.
 std::set<int> AgentState::live_survivors() const {
   std::set<int> ranks;
@@ -840,8 +845,14 @@ std::set<int> AgentState::live_survivors() const {
 }
 
 // A stop has begun, and the replacement of a lost worker takes too long or has failed. False: no worker holds the state.
+// The workers of other nodes may hold the same state, and two nodes must not write one checkpoint. So a member's workers wait
+// until the coordinator asks one node to save (save_what_is_held).
 bool AgentState::save_with_survivors() {
-  return !member() && save_without_the_lost(live_survivors());
+  const std::set<int> alive = live_survivors();
+  if (!member()) return save_without_the_lost(alive);
+  if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
+  hold_for_stop(alive);
+  return true;
 }
 
 // A spare interpreter that became a worker and does not answer: a fresh interpreter takes its place in the same round.
@@ -1120,7 +1131,7 @@ void AgentState::end_round_of_member() {
     return;
   }
   const auto saved_or_lost = [&](const WorkerRecord& w) {
-    return saved(w) || (this_round_.saves_without_lost && !w.asked_to_stop);
+    return saved(w) || w.abandoned || (this_round_.saves_without_lost && !w.asked_to_stop);
   };
   const bool all_saved = this_round_.save_asked && std::all_of(workers_.begin(), workers_.end(), saved_or_lost);
   const auto by_itself = [this](const WorkerRecord& w) {
@@ -1190,6 +1201,15 @@ void AgentState::hold() {
   act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
+// The group of this round has not formed, and a stop waits no longer for it.
+void AgentState::hold_for_stop(const std::set<int>& alive) {
+  abandon_replacements(alive);
+  phase_ = Phase::kHolding;
+  held_since_ = now_;
+  act(agent_action::Tell{{alive.begin(), alive.end()}, channel::Hold{}});
+  act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded, .holds = true});
+}
+
 void AgentState::continue_round() {
   check(phase_ == Phase::kHolding, "a round continues for which nobody has waited");
   begin_round();
@@ -1218,8 +1238,11 @@ void AgentState::continue_round() {
 
 // No round will come for the waiting workers. A node without any says so at once, and the coordinator asks another one.
 void AgentState::save_what_is_held() {
-  const auto waiting = live_ranks();
-  const bool saves = phase_ == Phase::kHolding && save_without_the_lost({waiting.begin(), waiting.end()});
+  std::set<int> waiting;
+  for (const int rank : live_ranks()) {
+    if (!worker(rank).abandoned) waiting.insert(rank);
+  }
+  const bool saves = phase_ == Phase::kHolding && save_without_the_lost(waiting);
   if (saves) this_round_.saves_without_lost = true;
   if (!saves) act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }

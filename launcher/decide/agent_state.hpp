@@ -121,6 +121,8 @@ class AgentState {
   bool save_without_the_lost(const std::set<int>& alive);
   std::set<int> live_survivors() const;
   bool save_with_survivors();
+  void abandon_replacements(const std::set<int>& alive);
+  void hold_for_stop(const std::set<int>& alive);
   void save_what_is_held();
   bool others_have_saved(int lost) const;
   std::string what_was_saved() const;

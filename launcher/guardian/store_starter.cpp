@@ -28,7 +28,11 @@ void StoreStarter::take_socket(const ReceivedRequest& received, int epoll) {
 bool StoreStarter::on_ready(const epoll_event& event) {
   const int fd = event.data.fd;
   if (std::ranges::find(sockets_.listeners, fd) != sockets_.listeners.end()) {
-    start();
+    if ((event.events & EPOLLHUP) != 0) {
+      stop_watching(fd);  // the agent that passes clients on has ended
+    } else {
+      start();
+    }
     return true;
   }
   if (fd != notes_) return false;

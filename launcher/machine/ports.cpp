@@ -182,7 +182,12 @@ HeldPort HeldPort::exactly(int port, std::chrono::milliseconds patience) {
   return {fd, -1, port};
 }
 
+HeldPort HeldPort::own(int port) {
+  return {-1, name_of_port(port), port};
+}
+
 void HeldPort::let_in(PortListener listener) {
+  if (fd_ < 0) return;
   const int rank_0 = listener == PortListener::kRank0 ? 1 : 0;
   const int store = 1 - rank_0;
   ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &rank_0, sizeof rank_0);

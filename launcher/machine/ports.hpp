@@ -46,6 +46,8 @@ class HeldPort {
   // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it. `patience`: how long it
   // may be somebody else's first.
   static HeldPort exactly(int port, std::chrono::milliseconds patience = {});
+  // A port at which this process listens: only its name is taken.
+  static HeldPort own(int port);
   // The port that a plan asks for; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 

@@ -88,15 +88,19 @@ std::vector<std::string> addresses_of_store(const StorePlace& place, const std::
   return addresses;
 }
 
+std::vector<std::string> addresses_of_store(const StorePlace& place) {
+  std::vector<std::string> beside;
+  if (place.many_machines && !is_loopback_number(place.own_address)) beside = addresses_beside(place.own_address);
+  return addresses_of_store(place, beside);
+}
+
 ListeningSockets::~ListeningSockets() {
   for (const int fd : all_) ::close(fd);
 }
 
 ListeningSockets open_store_sockets(const StorePlace& place) {
-  std::vector<std::string> beside;
-  if (place.many_machines && !is_loopback_number(place.own_address)) beside = addresses_beside(place.own_address);
   ListeningSockets sockets;
-  for (const std::string& address : addresses_of_store(place, beside)) {
+  for (const std::string& address : addresses_of_store(place)) {
     const int socket = listening_at(address, place.port);
     if (socket >= 0) {
       sockets.add(socket);

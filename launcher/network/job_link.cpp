@@ -58,6 +58,15 @@ socklen_t to_sockaddr(const std::string& host, std::uint16_t port, sockaddr_stor
   return size;
 }
 
+// Empty if other machines may reach this node where it waits for them.
+std::string line_about_loopback(const std::string& typed, const std::string& listens) {
+  const bool is_typed = typed == "localhost" || is_loopback_number(typed);
+  if (!is_typed && !is_loopback_number(listens)) return "";
+  return (is_typed ? typed : listens) +
+         " means each machine itself: nodes on other machines cannot reach this one there. Give an address of this machine in "
+         "--master-addr or --rdzv-endpoint, unless all nodes are on this machine";
+}
+
 }  // namespace
 
 JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& plan, Hooks hooks)
@@ -66,6 +75,7 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
       token_file_(std::move(start.token_file)),
       closes_meet_port_(start.shell.closing == rendezvous::NodeShellSettings::MeetPort::kClosesAtRelease),
       next_port_(HeldPort::any(plan.rendezvous.port_range)),
+      store_clients_of_port_(io),
       store_(io,
              [this](int rank, const channel::StoreReply& reply) {
                const auto client = store_clients_.find(rank);
@@ -83,6 +93,7 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
 
 // Only the coordinator's node hears of checkpoints, so it knows best how far the run has come.
 rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
+  settings.take_store_client = [this](int fd, std::string_view bytes) { return store_clients_of_port_.take(fd, bytes); };
   settings.node.member.master_port = static_cast<std::uint16_t>(next_port_->port());
   // Workers may take the shutdown timeout, and an agent takes up to a minute to see that even SIGKILL does not end one
   // (slow_stop.hpp).
@@ -101,6 +112,8 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
 void JobLink::begin() {
   if (shell_.leads_first()) {
     say(NodeNotice::Kind::kLeading, how_to_join());
+    if (const std::string line = line_about_loopback(plan_.rendezvous.host, shell_.meeting_point().host); !line.empty())
+      say(NodeNotice::Kind::kWaiting, line);
   } else {
     const RendezvousPlan& meeting = plan_.rendezvous;
     const std::string host = meeting.host.empty() ? "127.0.0.1" : meeting.host;
@@ -181,13 +194,13 @@ void JobLink::handle(member_action::StartWorkers&& event) {
 
 // Only the resolver knows whether the name means "this node" on every node (master_address). Leases are kept meanwhile.
 void JobLink::look_up_master() {
-  const std::string named = round_.newest().master.host;
+  const std::string named = named_master(round_.newest()).host;
   const std::string& leader = shell_.leader_address();
   const bool of_no_use = round_.newest().group_rank == 0 || leader.empty() || is_loopback_number(leader);
   if (of_no_use || is_number(named) || is_loopback_name_.contains(named)) return feed_release();
   names_.ask(named, [this, named](const NameAnswer& answer) {
     if (!answer.addresses.empty()) is_loopback_name_[named] = is_loopback_number(answer.addresses.front());
-    if (named == round_.newest().master.host) feed_release();
+    if (named == named_master(round_.newest()).host) feed_release();
   });
   name_timer_.expires_after(kMostOfTheResolver);
   name_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -237,7 +250,10 @@ void JobLink::handle(member_action::AnswerStore&& event) {
 void JobLink::handle(member_action::Say&& event) {
   // The action StopWorkers says it already.
   if (event.notice.kind == NodeNotice::Kind::kRoundOver) return;
-  if (event.notice.kind == NodeNotice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  if (event.notice.kind == NodeNotice::Kind::kReleased) {
+    if (closes_meet_port_) shell_.close_meet_port();
+    store_clients_of_port_.expect();  // other nodes may start their workers before this one
+  }
   event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
@@ -263,19 +279,31 @@ void JobLink::say(NodeNotice::Kind kind, std::string text) {
 
 // ---- the round's master ----
 
-// The address that the coordinator named. If that means "this node" on every node, it is the address at which this node found
-// the coordinator.
-std::string JobLink::master_address() const {
-  const std::string& named = release().master.host;
+// Where the master is the first coordinator of a static job, it is what the user typed on this node: behind a NAT or a tunnel
+// the same node has several addresses. That master is at the port at which the coordinator listens, or at the port typed here.
+// A later coordinator's master is at a port of its own.
+rendezvous::Address JobLink::named_master(const rendezvous::Release& release) const {
+  const RendezvousPlan& meeting = plan_.rendezvous;
+  const rendezvous::Address& master = release.master;
+  const bool may_be_typed = plan_.kind != Plan::Kind::kTrain && meeting.backend == RendezvousPlan::Backend::kStatic &&
+                            !meeting.host.empty() && meeting.port != 0 && release.group_rank != 0;
+  const bool is_first = master.port == release.coordinator.address.port || master.port == meeting.port;
+  return may_be_typed && is_first ? rendezvous::Address{meeting.host, static_cast<std::uint16_t>(meeting.port)} : master;
+}
+
+// If the name means "this node" on every node, it is the address at which this node found the coordinator.
+rendezvous::Address JobLink::master() const {
+  const rendezvous::Address named = named_master(release());
   const std::string& leader = shell_.leader_address();
   if (release().group_rank == 0 || leader.empty() || is_loopback_number(leader)) return named;
-  const auto name = is_loopback_name_.find(named);
-  const bool means_itself = is_loopback_number(named) || (name != is_loopback_name_.end() && name->second);
-  return means_itself ? leader : named;
+  const auto name = is_loopback_name_.find(named.host);
+  const bool means_itself = is_loopback_number(named.host) || (name != is_loopback_name_.end() && name->second);
+  return means_itself ? rendezvous::Address{leader, release().master.port} : named;
 }
 
 std::optional<HeldPort> JobLink::hold_master_port() {
   if (release().group_rank != 0) return std::nullopt;
+  if (listens_for_store()) return HeldPort::own(release().master.port);
   if (next_port_ && next_port_->port() == release().master.port) return std::exchange(next_port_, std::nullopt);
   return HeldPort::exactly(release().master.port);
 }

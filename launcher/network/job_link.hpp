@@ -18,8 +18,10 @@
 #include "launcher/decide/agent_state.hpp"
 #include "launcher/guardian/last_word.hpp"
 #include "launcher/machine/ports.hpp"
+#include "launcher/machine/store_sockets.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/network/round_of_workers.hpp"
+#include "launcher/network/store_clients.hpp"
 #include "launcher/workers/store_server.hpp"
 
 namespace ddprun {
@@ -59,9 +61,14 @@ class JobLink {
 
   // ---- of the round that AgentState knows ----
   const rendezvous::Release& release() const { return round_.current(); }
-  std::string master_address() const;
+  // MASTER_ADDR and MASTER_PORT of the workers here.
+  rendezvous::Address master() const;
   // MASTER_PORT, held by this node when rank 0 is here.
   std::optional<HeldPort> hold_master_port();
+  // This agent itself listens at the round's MASTER_PORT, and passes clients to the store.
+  bool listens_for_store() const { return release().group_rank == 0 && release().master.port == shell_.port_with_store(); }
+  ListeningSockets open_store(const StorePlace& place) { return store_clients_of_port_.open(addresses_of_store(place)); }
+  void refuse_store_clients() { store_clients_of_port_.refuse(); }
   // This node's address as other nodes see it; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
   FileQueue& records() { return shell_.records(); }
@@ -90,6 +97,7 @@ class JobLink {
   void handle(rendezvous::node_action::Finish&& event);
   void say(rendezvous::NodeNotice::Kind kind, std::string text);
   void granted(rendezvous::Time until);
+  rendezvous::Address named_master(const rendezvous::Release& release) const;
   void look_up_master();
   void feed_release();
   std::string how_to_join() const;
@@ -99,8 +107,9 @@ class JobLink {
   Hooks hooks_;
   std::string token_file_;
   bool closes_meet_port_;
-  std::optional<HeldPort> next_port_;  // offered for the next round
-  StoreServer store_;
+  std::optional<HeldPort> next_port_;                // offered for the next round
+  StoreClients store_clients_of_port_;               // of the scripts' store
+  StoreServer store_;                                // ddptrain's
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
   RoundOfWorkers round_;

@@ -55,7 +55,8 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   shell.meet_port = static_cast<std::uint16_t>(meeting.port);
   const bool typed_master = meeting.backend == RendezvousPlan::Backend::kStatic && !meeting.host.empty();
   if (meets_at_master_port(plan)) {
-    shell.closing = NodeShellSettings::MeetPort::kClosesAtRelease;
+    using MeetPort = NodeShellSettings::MeetPort;
+    shell.closing = plan.agent_store ? MeetPort::kServesStore : MeetPort::kClosesAtRelease;
     if (shell.lead == NodeShellSettings::Lead::kYes && meeting.port != 0) await_port_of_killed_agent(meeting.port);
   }
 
@@ -66,6 +67,10 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   member.hostname = host_name();
   member.join_timeout = meeting.join_timeout;
   member.lease = meeting.heartbeat_timeout;
+  if (!meeting.joins) {
+    member.min_nodes = meeting.min_nodes;
+    member.max_nodes = meeting.max_nodes;
+  }
 
   rendezvous::CoordinatorSettings& coordinator = shell.node.coordinator;
   coordinator.min_nodes = meeting.min_nodes;

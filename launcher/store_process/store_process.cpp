@@ -27,8 +27,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/script_store/script_store.hpp"
 #include "launcher/store_process/peer_user.hpp"
+#include "rendezvous/passing/passed_descriptor.hpp"
 
 namespace ddprun::script_store {
 namespace {
@@ -74,14 +76,25 @@ bool is_of_this_machine(const Peer& peer, const Peer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }
 
-// Whether the kernel says who has a socket: it is asked for one of our own, which listens.
-bool kernel_tells_users(int listener) {
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &size) != 0) return false;
-  sockaddr_storage nobody{};
-  nobody.ss_family = own.ss_family;
-  return user_of_peer(own, nobody).is == PeerUser::Is::kUser;
+bool is_unix_socket(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+// Whether the kernel says who has a socket, as a query about one of our own shows.
+bool kernel_tells_users() {
+  for (const int family : {AF_INET, AF_INET6}) {
+    const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;  // the kernel chooses a port
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
+    sockaddr_storage no_peer{};
+    no_peer.ss_family = static_cast<sa_family_t>(family);
+    if (user_of_peer(own, no_peer).is == PeerUser::Is::kUser) return true;
+  }
+  return false;
 }
 
 // Why this connection is not served; empty: it is. On this machine only our user and root are let in. Where the kernel tells
@@ -115,6 +128,8 @@ class StoreServer {
 
   void watch(int fd, std::uint32_t events, int operation) const;
   void accept_from(int listener);
+  void take_from(int agent);
+  bool let_in(int fd, const sockaddr_storage& from);
   void read_from(int fd);
   void carry_out(std::vector<Action> actions);
   void send(int fd, std::string bytes);
@@ -147,7 +162,7 @@ StoreServer::StoreServer(const StoreSockets& sockets) : sockets_(sockets), epoll
     most_clients_ = std::min<std::size_t>(kMostClients, limit.rlim_cur > kOwn ? limit.rlim_cur - kOwn : 1);
   }
   for (const int fd : sockets_.listeners) watch(fd, EPOLLIN, EPOLL_CTL_ADD);
-  kernel_tells_ = !sockets_.listeners.empty() && kernel_tells_users(sockets_.listeners.front());
+  kernel_tells_ = kernel_tells_users();
 }
 
 void StoreServer::watch(int fd, std::uint32_t events, int operation) const {
@@ -169,7 +184,12 @@ void StoreServer::run() {
       if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(fd);
     }
     for (const epoll_event& event : ready) {
-      if (std::ranges::find(sockets_.listeners, event.data.fd) != sockets_.listeners.end()) accept_from(event.data.fd);
+      if (std::ranges::find(sockets_.listeners, event.data.fd) == sockets_.listeners.end()) continue;
+      if (is_unix_socket(event.data.fd)) {
+        take_from(event.data.fd);
+      } else {
+        accept_from(event.data.fd);
+      }
     }
     serve_turn();
     if (paused_until_ && Clock::now() >= *paused_until_) resume();
@@ -211,21 +231,46 @@ void StoreServer::accept_from(int listener) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause();
       return;
     }
-    const Peer peer = peer_of(from);
-    Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
-    std::string refusal = refusal_of(fd, from, sockets_.only_this_machine, kernel_tells_);
-    if (clients_.size() >= most_clients_) refusal = "there are " + std::to_string(most_clients_) + " clients already";
-    if (!refusal.empty()) {
-      note("closed a connection from " + client.name + ": " + refusal);
-      ::close(fd);
-      continue;
-    }
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    clients_.emplace(fd, std::move(client));
-    store_.connected(fd);
-    watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+    let_in(fd, from);
   }
+}
+
+// The agent listens itself, and has read the first bytes of each client.
+void StoreServer::take_from(int agent) {
+  while (auto passed = receive_passed_descriptor(agent)) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    const int fd = passed->descriptor.get();
+    if (fd < 0) {
+      note("closed a connection: no descriptor is free");
+    } else if (::getpeername(fd, reinterpret_cast<sockaddr*>(&from), &size) == 0 &&
+               let_in(passed->descriptor.release(), from)) {
+      carry_out(store_.received(fd, passed->bytes));
+      watch_client(fd);
+    }
+  }
+  if (errno != 0) return;
+  watch(agent, 0, EPOLL_CTL_DEL);  // the agent or the round has ended
+  std::erase(sockets_.listeners, agent);
+}
+
+// Takes the descriptor. False: the client is not served.
+bool StoreServer::let_in(int fd, const sockaddr_storage& from) {
+  const Peer peer = peer_of(from);
+  Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
+  std::string refusal = refusal_of(fd, from, sockets_.only_this_machine, kernel_tells_);
+  if (clients_.size() >= most_clients_) refusal = "there are " + std::to_string(most_clients_) + " clients already";
+  if (!refusal.empty()) {
+    note("closed a connection from " + client.name + ": " + refusal);
+    ::close(fd);
+    return false;
+  }
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  clients_.emplace(fd, std::move(client));
+  store_.connected(fd);
+  watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+  return true;
 }
 
 // Other programs can use up the machine's descriptors, so a client that leaves is not the only way to get one back.

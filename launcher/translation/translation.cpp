@@ -22,7 +22,7 @@ rendezvous::MemberEvent to_member(const agent_action::ReportFailure& action) {
 rendezvous::MemberEvent to_member(const agent_action::ReportRoundOver& action, std::uint16_t master_port) {
   using How = agent_action::ReportRoundOver::How;
   if (action.how == How::kDone) return member_event::WorkersDone{master_port};
-  return member_event::WorkersEnded{action.how == How::kSaved, master_port, action.leaves_with};
+  return member_event::WorkersEnded{action.how == How::kSaved, master_port, action.leaves_with, action.holds};
 }
 
 rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action) {

@@ -151,6 +151,7 @@ void Coordinator::welcome(Peer& peer) {
       Release known = release_for(peer, release_, membership_.previous());
       known.start = false;
       outbox_.send(peer, std::move(known));
+      note_spare(peer);
     }
   }
   peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
@@ -169,6 +170,13 @@ void Coordinator::welcome(Peer& peer) {
     }
   }
   consider();
+}
+
+// A node that has come for nothing would otherwise wait in silence until the job ends.
+void Coordinator::note_spare(const Peer& peer) {
+  if (phase_ != Phase::kRunning || peer.rank >= 0 || round_nodes_.here() < settings_.max_nodes) return;
+  const std::string all = std::to_string(settings_.max_nodes);
+  outbox_.send(peer, Waiting{all + " of " + all + " nodes are at work: this one waits as a spare, until one of them is lost"});
 }
 
 // ---- who is lost ----
@@ -355,7 +363,7 @@ void Coordinator::consider() {
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
   if (save_next_) {
     if (peers_.ready() >= settings_.min_nodes) return form();
-    return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
+    return save_after_stop(*save_next_, "fewer nodes than are needed are left", peers_.of_round());
   }
   const bool may_be_all = elected_ && peers_.unheard() == 0;
   if (!gathering_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
@@ -394,6 +402,9 @@ void Coordinator::form() {
   act(farewell_for(placed, current, settings_));
   release_ = common_release(placed, current, budget_, settings_);
   send_release(placed, release_, membership_.previous(), peers_, outbox_);
+  for (const Peer* peer : peers_.by_age()) {
+    if (peer->here()) note_spare(*peer);
+  }
   outbox_.say(NodeNotice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
   failure_.reset();
@@ -648,12 +659,22 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
 // One of the nodes whose workers wait saves what they hold, if that is worth it.
 void Coordinator::give_up(const Verdict& verdict) {
   if (!held_ || !verdict.others_save) return finish(verdict.exit_code, verdict.end());
+  save_what_is_held(verdict, peers_.of_round());
+}
+
+void Coordinator::save_what_is_held(const Verdict& otherwise, const std::vector<Peer*>& nodes) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();
   leaving_.clear();
-  last_save_.emplace(verdict, peers_.of_round());
+  last_save_.emplace(otherwise, nodes);
   save_what_is_held();
+}
+
+// The stop waits no longer for a round in which all workers could save together.
+void Coordinator::save_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes) {
+  save_what_is_held(Verdict{.exit_code = 128 + signal, .why = "stopped by signal " + std::to_string(signal) + ": " + why},
+                    nodes);
 }
 
 void Coordinator::save_what_is_held() {
@@ -671,7 +692,14 @@ void Coordinator::hear(Peer& peer, const StopReady& message) {
 void Coordinator::hear(Peer& peer, const Stopped& message) {
   if (phase_ != Phase::kSaving || message.round != round()) return;
   saving_->hear(peer, message);
-  check_saving();
+  const bool alone = message.holds && !last_save_ && !goes_on_after_saving_ && !saving_->step_is_told();
+  if (!alone) return check_saving();
+  // No group can form any more without that node's workers, so no other node writes while this one saves.
+  std::vector<Peer*> nodes{&peer};
+  for (Peer* other : peers_.of_round()) {
+    if (other != &peer) nodes.push_back(other);
+  }
+  save_after_stop(saving_->signal(), "the lost workers' replacements were not ready in time", nodes);
 }
 
 void Coordinator::check_saving() {

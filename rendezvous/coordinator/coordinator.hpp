@@ -122,6 +122,7 @@ class Coordinator {
   void greet(LinkId link, const Hello& hello);
   void turn_away(LinkId link);
   void welcome(Peer& peer);
+  void note_spare(const Peer& peer);
 
   // ---- who is lost ----
   void close_and_lose(const std::vector<NodeId>& nodes, const std::string& why);
@@ -164,6 +165,8 @@ class Coordinator {
   void finish_unsaved(std::int32_t signal, const std::string& why);
   void begin_saving(std::int32_t signal, bool goes_on = false);
   void save_what_is_held();
+  void save_what_is_held(const rendezvous::Verdict& otherwise, const std::vector<Peer*>& nodes);
+  void save_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes);
   void check_saving();
   void note_done(Peer& peer, const RoundId& round);
   void check_done();

@@ -18,7 +18,7 @@ Saving::Saving(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox
 
 void Saving::hear(const Peer& peer, const StopReady& message, Outbox& outbox) {
   if (step_told_) {  // the node was asked again
-    if (step_ >= 0) outbox.send(peer, StopAt{.round = round_, .step = step_});
+    if (step_ >= 0 && unsaved_.contains(peer.hello.node)) outbox.send(peer, StopAt{.round = round_, .step = step_});
     return;
   }
   if (unanswered_.erase(peer.hello.node) > 0) step_ = std::max(step_, message.started);
@@ -37,7 +37,9 @@ void Saving::lost(const Peer& peer) {
 void Saving::tell_step(const std::vector<Peer*>& nodes, Outbox& outbox) {
   step_told_ = true;
   if (step_ < 0) return;
-  for (const Peer* peer : nodes) outbox.send(*peer, StopAt{.round = round_, .step = step_});
+  for (const Peer* peer : nodes) {
+    if (unsaved_.contains(peer->hello.node)) outbox.send(*peer, StopAt{.round = round_, .step = step_});
+  }
 }
 
 int Saving::exit_code() const {

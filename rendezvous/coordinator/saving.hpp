@@ -28,9 +28,11 @@ class Saving {
   bool knows_step() const { return !step_told_ && unanswered_.empty(); }
   void tell_step(const std::vector<Peer*>& nodes, Outbox& outbox);
 
+  bool step_is_told() const { return step_told_; }
   bool over() const { return unsaved_.empty(); }
   bool all_saved() const { return all_saved_; }
   std::size_t waits_for() const { return unsaved_.size(); }
+  int signal() const { return signal_; }
   // The job's exit code, when saving is done.
   int exit_code() const;
   std::string why() const;

@@ -110,9 +110,8 @@ void Member::hear(LinkId link, const Welcome& message) {
 }
 
 void Member::hear(LinkId link, const Refused& message) {
-  // The node that had this rank before may be gone without a message. If it is still there one lease later, it is alive.
-  const bool once_more =
-      message.reason == Refusal::kRankTaken && message.retry_after_ms > 0 && !std::exchange(rank_was_taken_, true);
+  // The node that has this node's place may be gone without a message. If it is still there one lease later, it is alive.
+  const bool once_more = message.retry_after_ms > 0 && !std::exchange(was_refused_, true);
   if (message.reason == Refusal::kSetAside || once_more) {
     if (!search_.dialled(link)) return;
     const Time next_try = now_.steady + sensible(message.retry_after_ms);
@@ -391,27 +390,27 @@ void Member::handle(const member_event::RecordWritten&) {
 }
 
 void Member::handle(const member_event::WorkersEnded& event) {
-  workers_ended(event.saved, /*done=*/false, event.master_port, event.leaves_with);
+  workers_ended(event, /*done=*/false);
 }
 
 void Member::handle(const member_event::WorkersDone& event) {
-  workers_ended(/*saved=*/true, /*done=*/true, event.master_port, std::nullopt);
+  workers_ended({.saved = true, .master_port = event.master_port}, /*done=*/true);
 }
 
-void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with) {
+void Member::workers_ended(const member_event::WorkersEnded& event, bool done) {
   if (!has_workers()) return;
-  if (master_port != 0) master_port_ = master_port;
+  if (event.master_port != 0) master_port_ = event.master_port;
   const bool were_running = workers_ == Workers::kRunning;
   workers_ = done && were_running ? Workers::kDone : Workers::kNone;
   if (over_) return finish(over_->exit_code, over_->why, over_->end);
   if (saving_) {
-    saved_ = saved;
+    saved_ = event.saved;
     if (!leader_) return after_saving(End::kGivenUp);
-    return tell_leader(Stopped{.round = workers_round_, .saved = saved});
+    return tell_leader(Stopped{.round = workers_round_, .saved = event.saved, .holds = event.holds});
   }
-  if (leaves_with && may_leave()) {
+  if (event.leaves_with && may_leave()) {
     tell_leader(Leave{"it is of no more use"});
-    return finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
+    return finish(*event.leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
   }
   if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
   if (leaves()) {

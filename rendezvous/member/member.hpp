@@ -64,6 +64,7 @@ struct WorkersEnded {
   bool saved = false;                // true after StopAndSave
   std::uint16_t master_port = 0;     // reserved for the next round
   std::optional<int> leaves_with{};  // set if the node leaves the job for good: its exit code
+  bool holds = false;                // as in Stopped
 };
 struct WorkersDone {  // as WorkersEnded, when all workers exited with code 0
   std::uint16_t master_port = 0;
@@ -213,7 +214,7 @@ class Member {
   // ---- the workers ----
   void start_if_granted();
   void stop_workers(member_action::StopWorkers order);
-  void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
+  void workers_ended(const member_event::WorkersEnded& event, bool done);
   bool may_leave() const;
   // Whether the node leaves after a signal. The coordinator says so: until then what the workers hold may still be saved.
   bool leaves() const { return stop_signal_ != 0 && (!leader_ || let_go_); }
@@ -255,7 +256,7 @@ class Member {
   Time began_;
   Time looking_since_{};
   bool was_welcome_ = false;  // any coordinator has accepted this process
-  bool rank_was_taken_ = false;
+  bool was_refused_ = false;
   std::uint64_t hellos_ = 0;
   std::optional<Leader> leader_;
   nanoseconds lease_;

@@ -17,6 +17,9 @@ Hello hello_of(const MemberSettings& settings) {
   hello.farewell_key = settings.farewell_key;
   hello.arbiter = settings.arbiter;
   hello.run_directory = settings.run_directory;
+  hello.command = settings.command;
+  hello.min_nodes = settings.min_nodes;
+  hello.max_nodes = settings.max_nodes;
   return hello;
 }
 

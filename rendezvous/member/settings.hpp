@@ -36,8 +36,11 @@ struct MemberSettings {
   std::int32_t next_number = 0;
   std::uint16_t farewell_port = 0;
   FarewellKey farewell_key{};
-  std::uint64_t arbiter = 0;         // as in Hello
-  std::uint64_t run_directory = 0;   // as in Hello; 0: not known yet
+  std::uint64_t arbiter = 0;        // as in Hello
+  std::uint64_t run_directory = 0;  // as in Hello; 0: not known yet
+  std::uint64_t command = 0;        // as in Hello
+  std::int32_t min_nodes = 0;       // as in Hello
+  std::int32_t max_nodes = 0;
   std::vector<Address> endpoints{};  // the job's addresses; empty on the node that coordinates first
   milliseconds lease{5000};          // until a coordinator sends another value
   milliseconds join_timeout{600000};

@@ -22,6 +22,7 @@ NodeSettings complete(NodeSettings settings, const Past& past) {
   settings.coordinator.self = settings.member.id;
   settings.coordinator.run = settings.member.run;
   settings.coordinator.arbiter = settings.member.arbiter;
+  settings.coordinator.command = settings.member.command;
   return settings;
 }
 

@@ -35,6 +35,7 @@ struct CoordinatorSettings {
   NodeId self{};
   RunDigest run{};
   std::uint64_t arbiter = 0;  // as Hello::arbiter
+  std::uint64_t command = 0;  // as Hello::command
   std::int32_t min_nodes = 1;
   std::int32_t max_nodes = 1;
   milliseconds last_call{2000};    // how long to wait for more nodes once min_nodes are here

@@ -21,7 +21,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 11;
+inline constexpr std::uint16_t kProtocolVersion = 12;
 static_assert(kCauses == 19, "messages count by cause, so a new cause needs a new kProtocolVersion");
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
@@ -124,7 +124,10 @@ struct Hello {
   FarewellKey farewell_key{};       // proves that farewells to this node are genuine
   std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: none was given
   std::uint64_t run_directory = 0;  // identifies the holder of its lock when this node tried to take it; 0: not known
-  bool coordinates = false;         // true: a coordinator that announces itself where nodes may be that don't know it
+  std::uint64_t command = 0;        // a digest of the program and its arguments; 0: it has them from the job itself
+  std::int32_t min_nodes = 0;       // --nnodes; 0: it has them from the job itself
+  std::int32_t max_nodes = 0;
+  bool coordinates = false;  // true: a coordinator that announces itself where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of its workers that still run or stop
   bool failed = false;      // a worker has failed, and no round has begun since: FailureReport follows the welcome, then Ready
@@ -175,6 +178,7 @@ struct StopReady {
 struct Stopped {
   RoundId round{};
   bool saved = false;
+  bool holds = false;  // they have not ended: they wait with their state, since the round's group did not form
 };
 
 // The last message of a node that leaves: its workers are gone, and it does not come back.
@@ -259,7 +263,7 @@ enum class Refusal : std::uint8_t {
   kVersion,    // another protocol version
   kRun,        // another run id
   kRankTaken,  // another node has this --node-rank
-  kBadHello,   // values that make no sense
+  kBadHello,   // values that make no sense, or that the job does not have
   kReplaced,   // a later process with this identity is here
   kSetAside,   // the node was lost too often and may come back after retry_after_ms
 };
@@ -268,7 +272,7 @@ struct Refused {
   std::uint16_t protocol = kProtocolVersion;  // together with reason and text first on the wire in every version
   Refusal reason = Refusal::kVersion;
   std::string text{};
-  std::int64_t retry_after_ms = 0;  // for kSetAside, and for kRankTaken: then try once more
+  std::int64_t retry_after_ms = 0;  // for kSetAside; for others: try once more after that time, 0: never
 };
 
 // The coordinator is not here but there. A coordinator that announces itself is told so when a later term than its own exists.

@@ -121,6 +121,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
     etcd_.emplace(io_, settings_.arbiter.host, settings_.arbiter.port, "ddprun/" + settings_.run_id + "/");
     settings_.node.member.arbiter = mark_of(settings_.arbiter.host + " " + std::to_string(settings_.arbiter.port));
   }
+  if (!settings_.program.empty()) settings_.node.member.command = mark_of(settings_.program);
   if (!settings_.run_directory.empty()) directory_.emplace(io_, settings_.run_directory);
   marker_ = JobMarker(settings_.marker);
   marker_.add_to(memory_);
@@ -137,6 +138,9 @@ std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
   options.port = port;
   options.range = settings_.port_range;
   options.hand_over = [this](const ShortRunDigest& run, int fd, std::string_view hello) { return take_join(run, fd, hello); };
+  if (port != 0 && settings_.closing == NodeShellSettings::MeetPort::kServesStore) {
+    options.take_foreign = settings_.take_store_client;
+  }
   const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
   const bool shared = settings_.closing == NodeShellSettings::MeetPort::kStays;
   if (shared) return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
@@ -156,15 +160,15 @@ void NodeShell::listen() {
       settings_.node.leads_first = false;
     }
   }
-  const bool one_port = meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kStays;
+  const bool one_port = meet_listener_ && settings_.closing != NodeShellSettings::MeetPort::kClosesAtRelease;
   if (!one_port) listener_ = open(0);
-  join_listener_ =
-      join_transport_->listen({.address = {}, .port = 0, .range = {}, .open = ListenOptions::Port::kNone, .hand_over = {}},
-                              [this](const std::shared_ptr<Connection>& connection) {
-                                connection->start({});
-                                connection->send(settings_.job);
-                                connection->finish();
-                              });
+  join_listener_ = join_transport_->listen(
+      {.address = {}, .port = 0, .range = {}, .open = ListenOptions::Port::kNone, .hand_over = {}, .take_foreign = {}},
+      [this](const std::shared_ptr<Connection>& connection) {
+        connection->start({});
+        connection->send(settings_.job);
+        connection->finish();
+      });
   member.listens = {.host = settings_.local_address, .port = (one_port ? meet_listener_ : listener_)->local().port()};
   member.own_host = address_of_route();
   if (member.own_host.empty()) member.own_host = "127.0.0.1";
@@ -190,6 +194,10 @@ bool NodeShell::take_join(const ShortRunDigest& run, int fd, std::string_view he
 
 void NodeShell::close_meet_port() {
   if (meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kClosesAtRelease) meet_listener_.reset();
+}
+
+std::uint16_t NodeShell::port_with_store() const {
+  return meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kServesStore ? settings_.meet_port : 0;
 }
 
 Address NodeShell::meeting_point() const {

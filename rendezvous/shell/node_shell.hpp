@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -57,8 +58,10 @@ struct NodeShellSettings {
   std::uint16_t meet_port = 0;  // 0: a free one, on the node that leads first
   // kYes: this node leads first. kIfPortIsFree: it leads unless another agent has the port, and follows that one then.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
-  // A script's rank 0 opens the port at which the nodes met as MASTER_PORT, so kClosesAtRelease frees it before.
-  enum class MeetPort { kStays, kClosesAtRelease } closing = MeetPort::kStays;
+  // The port at which the nodes meet, where it is a script's MASTER_PORT as well. kServesStore: this process listens there for
+  // the whole job, and gives the clients of the script's store to `take_store_client`. kClosesAtRelease: rank 0 opens it.
+  enum class MeetPort { kStays, kServesStore, kClosesAtRelease } closing = MeetPort::kStays;
+  std::function<bool(int fd, std::string_view bytes)> take_store_client{};  // as ListenOptions::take_foreign
 };
 
 // The node could not join the job, and trying again won't help.
@@ -95,8 +98,10 @@ class NodeShell {
   void begin();
   void local(MemberEvent event);
   void answer_store(LinkId link, StoreAnswer answer);
-  // The workers take over the port at which the nodes met.
+  // Rank 0 takes over the port at which the nodes met.
   void close_meet_port();
+  // The port at which the nodes meet, if this process listens there for the whole job and serves the script's store; else 0.
+  std::uint16_t port_with_store() const;
 
   bool leads_first() const { return settings_.node.leads_first; }
   bool leads() const { return node_ && node_->coordinator() != nullptr; }

@@ -84,8 +84,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `received` are bytes that another process has read from this socket already (handover.hpp). Calls a handler at once when
   // they are enough.
   void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
-  // During on_done with kWrongRunId: the socket, for the process that takes the connection over. Nothing was sent to the peer
-  // yet.
+  // During on_done with kWrongRunId or kNotTls: the socket, for the process that takes the connection over. Nothing was sent to
+  // the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }

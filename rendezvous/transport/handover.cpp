@@ -7,24 +7,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <list>
-#include <optional>
+#include <memory>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/base/error.hpp"
 #include "rendezvous/identity/hex.hpp"
+#include "rendezvous/passing/passed_descriptor.hpp"
 
 namespace ddprun {
 namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-constexpr std::size_t kMostHello = 16 << 10;
+constexpr std::size_t kMostSenders = 64;  // connected to the inbox, and have sent nothing yet
 constexpr std::chrono::milliseconds kSecondTry{20};
 constexpr int kBacklog = 64;
 
@@ -83,48 +83,6 @@ int accept_from(int fd) {
   }
 }
 
-bool send_descriptor(int to, int fd, std::string_view bytes) {
-  std::string text = "+" + std::string(bytes);  // the '+' makes it never empty
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return ::sendmsg(to, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
-}
-
-struct Received {
-  int fd = -1;
-  std::string bytes;
-};
-
-// Nothing when there is no message, or one without a descriptor.
-std::optional<Received> receive_descriptor(int from) {
-  std::string text(kMostHello, '\0');
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t count = ::recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (count < 1) return std::nullopt;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return std::nullopt;
-  Received received;
-  std::memcpy(&received.fd, CMSG_DATA(header), sizeof received.fd);
-  received.bytes = text.substr(1, static_cast<std::size_t>(count) - 1);
-  return received;
-}
-
 class SharedPort final : public std::enable_shared_from_this<SharedPort> {
  public:
   SharedPort(boost::asio::io_context& io, Transport& transport, ListenOptions options,
@@ -135,7 +93,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
       if (own && own(run, fd, hello)) return true;
       const int inbox = connect_to(abstract(port, to_hex(run)));
       if (inbox < 0) return false;
-      const bool sent = send_descriptor(inbox, fd, hello);
+      const bool sent = pass_descriptor(inbox, fd, hello);
       ::close(inbox);
       return sent;
     };
@@ -167,11 +125,12 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     const int port = listener_ ? listener_->release_port() : -1;
     if (port >= 0) {
       for (auto& guest : guests_) {
-        if (send_descriptor(guest.native_handle(), port, {})) break;
+        if (pass_descriptor(guest.native_handle(), port, {})) break;
       }
       ::close(port);
     }
     guests_.clear();
+    while (!senders_.empty()) close_oldest_sender();
     listener_.reset();
   }
 
@@ -190,13 +149,30 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     inbox_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
       if (error || self->closed_) return;
       for (int peer = accept_from(self->inbox_.native_handle()); peer >= 0; peer = accept_from(self->inbox_.native_handle())) {
-        const auto mail = receive_descriptor(peer);
-        ::close(peer);
-        if (mail) self->listener_->adopt(mail->fd, mail->bytes);
+        self->receive_from(std::make_shared<stream_descriptor>(self->io_, peer));
         if (self->closed_) return;
       }
       self->wait_for_mail();
     });
+  }
+
+  // Connecting and sending are two system calls of the holder, so its message may come after this agent accepted it.
+  void receive_from(std::shared_ptr<stream_descriptor> sender) {
+    if (senders_.size() == kMostSenders) close_oldest_sender();
+    senders_.push_back(sender);
+    sender->async_wait(stream_descriptor::wait_read,
+                       [self = shared_from_this(), sender](const boost::system::error_code& error) {
+                         if (error || self->closed_ || std::erase(self->senders_, sender) == 0) return;
+                         auto mail = receive_passed_descriptor(sender->native_handle());
+                         if (mail && mail->descriptor.get() >= 0)
+                           self->listener_->adopt(mail->descriptor.release(), mail->bytes);
+                       });
+  }
+
+  void close_oldest_sender() {
+    boost::system::error_code ignored;
+    senders_.front()->close(ignored);  // its handler has a reference, too
+    senders_.pop_front();
   }
 
   // Whether this agent could bind the port.
@@ -254,11 +230,11 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
 
   // The holder has passed the port on, to this agent or another, or has died.
   void called() {
-    const auto received = receive_descriptor(seat_.native_handle());
+    auto received = receive_passed_descriptor(seat_.native_handle());
     boost::system::error_code ignored;
     seat_.close(ignored);
-    if (!received) return try_again();
-    listener_->take_port(received->fd);
+    if (!received || received->descriptor.get() < 0) return try_again();
+    listener_->take_port(received->descriptor.release());
     open_room();
   }
 
@@ -278,7 +254,8 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   stream_descriptor inbox_;
   stream_descriptor room_;
   stream_descriptor seat_;
-  std::list<stream_descriptor> guests_;  // in the order in which they came
+  std::list<stream_descriptor> guests_;                    // in the order in which they came
+  std::list<std::shared_ptr<stream_descriptor>> senders_;  // accepted by the inbox, without a message yet
   boost::asio::steady_timer timer_;
   bool closed_ = false;
 };

@@ -72,6 +72,7 @@ class Door final : public std::enable_shared_from_this<Door> {
         timer_(shared_->io),
         admission_(admission_limits(shared_->limits)),
         hand_over_(std::move(options.hand_over)),
+        take_foreign_(std::move(options.take_foreign)),
         on_member_(std::move(on_member)),
         spare_(open_spare()) {
     prepare_port();
@@ -253,16 +254,21 @@ class Door final : public std::enable_shared_from_this<Door> {
     if (result.end == Connection::Handshake::End::kOpen) {
       on_member_(newcomer);
     } else if (result.end == Connection::Handshake::End::kFault) {
-      if (result.fault == PeerFault::kWrongRunId && given_away(*newcomer)) return resume();
+      if (given_away(*newcomer, result.fault)) return resume();
       shared_->note(result.fault, to_text(newcomer->remote()), result.peer_version);
     }
     resume();
   }
 
-  bool given_away(Connection& newcomer) {
-    if (!hand_over_ || !hand_over_(newcomer.refused_run(), newcomer.native_handle(), newcomer.hello())) return false;
-    newcomer.give_away();
-    return true;
+  bool given_away(Connection& newcomer, PeerFault fault) {
+    bool taken = false;
+    if (fault == PeerFault::kWrongRunId && hand_over_) {
+      taken = hand_over_(newcomer.refused_run(), newcomer.native_handle(), newcomer.hello());
+    } else if (fault == PeerFault::kNotTls && take_foreign_) {
+      taken = take_foreign_(newcomer.native_handle(), newcomer.hello());
+    }
+    if (taken) newcomer.give_away();
+    return taken;
   }
 
   void turn_away(Admission::Id id, PeerFault fault) {
@@ -302,6 +308,7 @@ class Door final : public std::enable_shared_from_this<Door> {
   boost::asio::steady_timer timer_;
   Admission admission_;
   std::function<bool(const ShortRunDigest&, int, std::string_view)> hand_over_;
+  std::function<bool(int, std::string_view)> take_foreign_;
   std::function<void(std::shared_ptr<Connection>)> on_member_;
   std::unordered_map<Admission::Id, std::shared_ptr<Connection>> newcomers_;
   tcp::endpoint local_;

@@ -98,6 +98,9 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("farewell_key", m.farewell_key);
     visit("arbiter", m.arbiter);
     visit("run_directory", m.run_directory);
+    visit("command", m.command);
+    visit("min_nodes", m.min_nodes);
+    visit("max_nodes", m.max_nodes);
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
@@ -127,6 +130,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, Stopped>) {
     visit("round", m.round);
     visit("saved", m.saved);
+    visit("holds", m.holds);
   } else if constexpr (std::is_same_v<M, Leave>) {
     visit.text("why", m.why, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Ping>) {

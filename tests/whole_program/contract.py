@@ -35,6 +35,7 @@ class Case:
     node_environment: tuple[dict[str, str], ...] = ()  # beside `environment`
     ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
     blocked: tuple[str, ...] = ()
+    masters: int = 1  # under how many names the workers know the first node
     since: str = ""  # an option; a torchrun without it is too old for this case
 
 

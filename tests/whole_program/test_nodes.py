@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import time
 
 import jobs
@@ -489,6 +490,44 @@ def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
     assert set(started.read_text().split()) == {"x127.0.0.1"}
+
+
+@pytest.mark.parametrize("comes", ["between two rounds", "while a round runs"])
+def test_a_node_joins_a_static_job_of_a_script_with_its_own_command(nodes, script, tmp_path, comes):
+    """The node is a new machine, and knows the master port only. There the workers of all nodes use the store in each round."""
+    job = script(f"""exec env PYTHONPATH={pathlib.Path(__file__).parent} {sys.executable} -c '
+import os, pathlib, time, tcp_store
+rank, world, out = os.environ["RANK"], int(os.environ["WORLD_SIZE"]), pathlib.Path("{tmp_path}/out")
+store = tcp_store.Store()
+store.set("of " + rank, "1")
+store.wait(*("of " + str(other) for other in range(world)))
+with open(out / "met", "a") as met:
+    met.write(str(world) + " ")
+while not (out / "enough").exists():
+    time.sleep(0.05)
+'""")
+    counts = "2" if comes == "between two rounds" else "2:3"
+    common = ["--nnodes", counts, "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.2"]
+
+    def start(rank: int):
+        nodes.start(*common, "--node-rank", rank, job, XDG_STATE_HOME=keep_records(tmp_path / f"state-{len(nodes.agents)}"))
+
+    def meet(worlds: str):
+        met = tmp_path / "out" / "met"
+        nodes.until(lambda: met.exists() and met.read_text() == worlds, f"workers that meet: {worlds}")
+
+    start(0)
+    start(1)
+    nodes.until_said(0, "127.0.0.1 means each machine itself: nodes on other machines cannot reach this one there")
+    meet("2 2 ")
+    replaces = comes == "between two rounds"
+    if replaces:
+        nodes.agents[1].kill()
+        nodes.until_said(0, "the round is over")
+    start(1 if replaces else 2)
+    meet("2 2 2 2 " if replaces else "2 2 3 3 3 ")
+    (tmp_path / "out" / "enough").touch()
+    assert nodes.wait() == [0, -signal.SIGKILL if replaces else 0, 0], nodes.all_text()
 
 
 def test_a_replacement_with_the_rank_of_a_silent_node_waits_for_its_lease(nodes, script, tmp_path):

@@ -203,14 +203,20 @@ void GroupBreaker::break_group() {
   });
 }
 
+void GroupBreaker::await_abort() {
+  std::jthread abort;  // joined after the lock is released
+  const std::lock_guard lock(backend_mutex_);
+  abort.swap(aborting_);
+}
+
 void GroupBreaker::mend() {
+  await_abort();
   if (thread_.joinable()) {
     thread_.request_stop();
     thread_.join();
     thread_ = {};
   }
   const std::lock_guard lock(backend_mutex_);
-  if (aborting_.joinable()) aborting_.join();
   backend_.reset();
   ends_in_silence_ = false;
   broken_ = false;

@@ -47,6 +47,7 @@ std::string text_of_hold(const AgentAction& action) {
     return "steps " + std::to_string(a->started);
   }
   if (const auto* a = std::get_if<agent_action::ReportRoundOver>(&action)) {
+    if (a->holds) return "over, holding";
     return a->how == agent_action::ReportRoundOver::How::kSaved ? "saved" : "over";
   }
   if (std::holds_alternative<agent_action::Sweep>(action)) return "sweep";
@@ -291,6 +292,31 @@ TEST_F(HoldingMember, AnEndWhileTheyComeTogetherSavesWhatWasKept) {
   says(0, channel::GroupFormed{1, 40});
   says(1, channel::GroupFormed{1, 40});
   EXPECT_EQ(says(2, channel::GroupFormed{1, 40}), Lines{"save 0,1,2"});
+}
+
+TEST_F(HoldingMember, AStopWhileAReplacementLoadsLeavesTheOthersToTheCoordinator) {
+  dies(1);
+  released(1, 1);
+  on(SaveOrdered{SIGTERM});
+  for (const int rank : {0, 2}) says(rank, channel::RegroupReady{1, 40});
+  later(10000);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), (Lines{"signal 1 9", "hold 0,2", "over, holding"}));
+  EXPECT_EQ(on(SaveOrdered{.signal = 0, .held = true}),
+            (Lines{"regroup 0 as 0 of 2, node 0 of 1, in 2", "regroup 2 as 1 of 2, node 0 of 1, in 2", "save 0,2"}));
+  EXPECT_EQ(dies(1), Lines{});
+  for (const int rank : {0, 2}) says(rank, channel::StopReady{40});
+  EXPECT_EQ(on(StepAgreed{40}), Lines{"tell"});
+  exits(0, 85);
+  EXPECT_EQ(exits(2, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"saved"});
+  EXPECT_EQ(emitted<RegroupFailed>().size(), 0u);
+}
+
+TEST_F(HoldingMember, AStopWhoseReplacementFailsWaitsNoLonger) {
+  dies(1);
+  released(1, 1);
+  on(SaveOrdered{SIGTERM});
+  EXPECT_EQ(dies(1), (Lines{"hold 0,2", "over, holding"}));
 }
 
 TEST_F(HoldingMember, TheJobsEndStopsThoseWhoWait) {

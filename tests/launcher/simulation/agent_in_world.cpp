@@ -157,6 +157,7 @@ class AgentInWorld final : public SimulatedLauncher {
     bool listens = false;  // it has said what it can
     bool waits = false;    // for the next round
     bool told_to_stop = false;
+    bool is_killed = false;
     bool fails = false;  // by itself
     bool hangs = false;
     bool may_have_failed = false;
@@ -181,9 +182,8 @@ class AgentInWorld final : public SimulatedLauncher {
     }
     return ranks;
   }
-  bool any_works() const {
-    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.lives && !w.waits && !w.owes_end; });
-  }
+  static bool works(const Worker& w) { return w.lives && !w.waits && !w.owes_end; }
+  bool any_works() const { return std::any_of(workers_.begin(), workers_.end(), works); }
   Instant instant() const {
     const rendezvous::Now now = host_.now();
     return {std::chrono::steady_clock::time_point(now.steady.time_since_epoch()), now.realtime_ns};
@@ -316,7 +316,10 @@ class AgentInWorld final : public SimulatedLauncher {
         std::all_of(workers_.begin(), workers_.end(), ended_well))
       over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
-    if (any_works()) host_.violate("a round is said to be over while a worker runs");
+    // Workers that hold their state do not wait for the end of a replacement that is killed.
+    const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
+    if (std::any_of(workers_.begin(), workers_.end(), is_left))
+      host_.violate("a round is said to be over while a worker runs");
     const auto done = [](const Worker& w) { return w.is_done; };
     const auto saved = [](const Worker& w) { return w.is_done || w.has_saved; };
     if (over.how == How::kDone && !std::all_of(workers_.begin(), workers_.end(), done))
@@ -434,6 +437,7 @@ class AgentInWorld final : public SimulatedLauncher {
     if (!worker.lives) return;
     if (signal == SIGKILL) {
       if (!worker.fails) worker.told_to_stop = true;
+      worker.is_killed = true;
       const std::int64_t takes = host_.kill_takes();
       const auto kill = [this, rank, pid = worker.pid] {
         if (one(rank).pid == pid) die(rank, {.code = 0, .signal = SIGKILL});

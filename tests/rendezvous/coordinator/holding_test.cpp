@@ -62,6 +62,25 @@ TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
   EXPECT_FALSE(over_.at(kOther).hold);
 }
 
+// A stop came while a replacement on the other node was loading.
+TEST_F(RunningRound, ANodeWhoseWorkersStillHoldTheirStateAtAStopSavesIt) {
+  for (const LinkId link : {kOther, kSelfLink}) says(link, StopAsk{15});
+  ASSERT_TRUE(saves_.contains(kSelfLink));
+  EXPECT_FALSE(saves_.at(kSelfLink).held);
+  saves_.clear();
+  says(kOther, StopReady{.round = round(), .started = 7});
+  says(kSelfLink, Stopped{.round = round(), .holds = true});
+  ASSERT_TRUE(saves_.contains(kSelfLink)) << "nothing is awaited from the other node";
+  EXPECT_TRUE(saves_.at(kSelfLink).held);
+  EXPECT_FALSE(saves_.contains(kOther));
+  says(kOther, Stopped{.round = round()});
+  EXPECT_FALSE(job_over_.has_value());
+  says(kSelfLink, StopReady{.round = round(), .started = 40});
+  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
 // ---- no next round ----
 
 class WithoutAReplacement : public RunningRound {

@@ -255,12 +255,16 @@ TEST_F(TwoOfThree, AHandoverWaitsALeaseForWhoIsLostWithItsWorkers) {
   EXPECT_TRUE(handed_over_.contains(kOther));
 }
 
-TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSaysWhy) {
+TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSavesWhatIsHeldHereOrSaysWhyNot) {
   const RoundId first = round();
   says(kOther, Leave{"a signal"});
   says(kThird, Leave{"a signal"});
   says(kSelfLink, StopAsk{15});
   says(kSelfLink, Ready{.round = first, .master_port = 1});
+  ASSERT_TRUE(saves_.contains(kSelfLink));
+  EXPECT_TRUE(saves_.at(kSelfLink).held);
+  EXPECT_FALSE(job_over_.has_value());
+  says(kSelfLink, Stopped{.round = first});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 143);
   EXPECT_NE(job_over_->why.find("fewer nodes than are needed"), std::string::npos);

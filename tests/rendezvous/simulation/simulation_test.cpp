@@ -292,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 254000},
                     Mutation{"CoordinatorsAnnounce", [](Rules& r) { r.coordinators_announce = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 324000},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 642000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},

@@ -1,7 +1,15 @@
 // Two jobs on one port of one host: each gets its own members, and the port outlives its holder.
 #include "rendezvous/transport/handover.hpp"
 
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
+#include "rendezvous/identity/hex.hpp"
+#include "rendezvous/passing/passed_descriptor.hpp"
 #include "rendezvous/transport/net.hpp"
 
 namespace ddprun::test {
@@ -58,6 +66,30 @@ TEST_F(SharedPort, EachJobGetsItsMembers) {
   EXPECT_EQ(first.members.size(), 2U);
   EXPECT_EQ(second.members.size(), 1U);
   EXPECT_TRUE(net_.log.empty()) << net_.log.front();
+}
+
+// A holder connects to the inbox, and sends the connection in a later system call.
+TEST_F(SharedPort, AnInboxWaitsForAMessageThatComesAfterItsSender) {
+  const Job job(net_, "second", port_);
+  const std::string name =
+      "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port_) + "/" + to_hex(job.transport->run());
+  sockaddr_un inbox{};
+  inbox.sun_family = AF_UNIX;
+  name.copy(inbox.sun_path + 1, sizeof inbox.sun_path - 1);
+  const Descriptor sender(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(::connect(sender.get(), reinterpret_cast<const sockaddr*>(&inbox), size), 0);
+  for (int i = 0; i < 10; ++i) net_.run_ready();  // the inbox has accepted the sender by now
+
+  boost::asio::ip::tcp::acceptor front(net_.io, {boost::asio::ip::address_v4::loopback(), 0});
+  const auto call = net_.call(*job.agent, to(front.local_endpoint().port()));
+  boost::asio::ip::tcp::socket accepted(net_.io);
+  bool came = false;
+  front.async_accept(accepted, [&](const boost::system::error_code& error) { came = !error; });
+  ASSERT_TRUE(net_.run_until([&] { return came; }));
+  ASSERT_TRUE(pass_descriptor(sender.get(), accepted.native_handle(), {})) << std::strerror(errno);
+  EXPECT_TRUE(opened(net_.finish_call(call)));
+  EXPECT_TRUE(net_.run_until([&] { return job.members.size() == 1; }));
 }
 
 TEST_F(SharedPort, AStrangerToBothIsRefused) {

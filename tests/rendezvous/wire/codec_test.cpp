@@ -43,6 +43,9 @@ Hello some_hello() {
   hello.master_port = 40001;
   hello.farewell_port = 4711;
   hello.farewell_key.fill(5);
+  hello.command = 77;
+  hello.min_nodes = 2;
+  hello.max_nodes = 4;
   hello.workers = Workers::kStopping;
   hello.workers_round = {2, 7};
   hello.state = {.promised_term = 3,
@@ -85,6 +88,9 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   EXPECT_EQ(got.hostname, sent.hostname);
   EXPECT_EQ(got.listens, sent.listens);
   EXPECT_EQ(got.master_port, 40001);
+  EXPECT_EQ(got.command, 77U);
+  EXPECT_EQ(got.min_nodes, 2);
+  EXPECT_EQ(got.max_nodes, 4);
   EXPECT_FALSE(got.coordinates);
   EXPECT_EQ(got.workers, Workers::kStopping);
   EXPECT_EQ(got.workers_round, sent.workers_round);
@@ -138,10 +144,11 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   reply.status = channel::StoreReply::Status::kError;
   reply.value = std::string(70000, 'x');
   reply.message = "no";
-  for (const FromMember& message : std::vector<FromMember>{
-           some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77}, Stopped{{1, 2}, true},
-           Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8}, StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4},
-           Received{5}, JobQuestion{7, 4096, "status", {9}}, NodeAnswer{{3}, 7, "{}"}}) {
+  for (const FromMember& message :
+       std::vector<FromMember>{some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77},
+                               Stopped{{1, 2}, true, true}, Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8},
+                               StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4}, Received{5},
+                               JobQuestion{7, 4096, "status", {9}}, NodeAnswer{{3}, 7, "{}"}}) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{

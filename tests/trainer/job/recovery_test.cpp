@@ -3,6 +3,7 @@
 #include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <future>
 #include <stdexcept>
@@ -24,6 +25,17 @@ channel::Regroup place(int generation, int rank, int world) {
 std::exception_ptr lost_peer() {
   return std::make_exception_ptr(std::runtime_error("Connection closed by peer [127.0.0.1]:4711"));
 }
+
+// As an ncclCommAbort() that hangs in a driver, until end() is called.
+class HangingBackend final : public c10d::Backend {
+ public:
+  HangingBackend() : Backend(0, 2) {}
+  void abort() override { end_.get_future().wait(); }
+  void end() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+};
 
 // A worker whose first group is of generation 3.
 class RecoveryTest : public testing::Test {
@@ -57,6 +69,19 @@ TEST_F(RecoveryTest, AHoldBreaksTheGroupAndIsOutlived) {
   EXPECT_TRUE(recovery_.breaker().broken());
   EXPECT_TRUE(recovery_.survives(lost_peer()));
   EXPECT_TRUE(recovery_.survives(std::make_exception_ptr(std::runtime_error("anything"))));
+}
+
+TEST_F(RecoveryTest, OrdersAreReadWhileTheAbortOfTheOldGroupHangs) {
+  in_first_group();
+  const auto backend = c10::make_intrusive<HangingBackend>();
+  recovery_.breaker().aborts(backend);
+  recovery_.on_message(channel::Hold{});
+  auto next = begins(40);
+  EXPECT_EQ(next.wait_for(50ms), std::future_status::timeout);
+  auto order = std::async(std::launch::async, [this] { recovery_.on_message(place(5, 1, 2)); });
+  EXPECT_EQ(order.wait_for(10s), std::future_status::ready) << "the reader of the channel waits for the abort";
+  backend->end();
+  EXPECT_EQ(next.get().generation, 5);
 }
 
 TEST_F(RecoveryTest, WhoIsHeldWaitsForItsPlace) {

@@ -1,0 +1,113 @@
+// Clients of the scripts' store at a port at which the agent listens: which are passed to the store of a round, which wait for
+// the next one, and which are no clients.
+#include "launcher/network/store_clients.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "rendezvous/passing/passed_descriptor.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::ip::tcp;
+
+constexpr std::string_view kQuery("\0abcd", 5);  // VALIDATE
+constexpr std::string_view kPing("\x0d", 1);
+
+class Clients : public testing::Test {
+ protected:
+  // A connection from 127.0.0.1 to 127.0.0.1.
+  int connection() {
+    tcp::socket caller(io_);
+    caller.connect(listener_.local_endpoint());
+    callers_.push_back(std::move(caller));
+    accepted_.push_back(listener_.accept());
+    return accepted_.back().native_handle();
+  }
+  // The bytes of the next client that comes to the store; "-": none has come.
+  static std::string next(const ListeningSockets& store) {
+    const auto passed = receive_passed_descriptor(store.all().at(0));
+    return passed && passed->descriptor.get() >= 0 ? passed->bytes : "-";
+  }
+
+  boost::asio::io_context io_;
+  tcp::acceptor listener_{io_, {boost::asio::ip::address_v4::loopback(), 0}};
+  std::vector<tcp::socket> callers_;
+  std::vector<tcp::socket> accepted_;
+  StoreClients clients_{io_};
+};
+
+TEST_F(Clients, ArePassedOnOrWaitForTheStoreOfTheNextRound) {
+  EXPECT_FALSE(clients_.take(connection(), kQuery)) << "no round was released";
+  clients_.expect();
+  EXPECT_TRUE(clients_.take(connection(), kQuery));
+  {
+    const ListeningSockets store = clients_.open({});
+    EXPECT_EQ(next(store), kQuery);
+    EXPECT_EQ(next(store), "-");
+    EXPECT_TRUE(clients_.take(connection(), kPing));
+    EXPECT_EQ(next(store), kPing);
+  }
+  EXPECT_TRUE(clients_.take(connection(), kPing)) << "its store is gone, and another round may come";
+  const ListeningSockets store = clients_.open({});
+  EXPECT_EQ(next(store), kPing);
+}
+
+TEST_F(Clients, AllComeToAStoreThatTakesThemSlowly) {
+  const ListeningSockets store = clients_.open({});
+  constexpr int kMany = 400;  // more than the socket takes
+  const int fd = connection();
+  for (int i = 0; i < kMany; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
+  int came = 0;
+  while (came < kMany) {
+    if (next(store) != "-") {
+      ++came;
+    } else {
+      io_.restart();
+      ASSERT_EQ(io_.run_one_for(std::chrono::minutes(1)), 1U) << came;
+    }
+  }
+}
+
+TEST_F(Clients, OutlastInterruptionsThatEndAnAgentsConnection) {
+  const ListeningSockets store = clients_.open({});
+  const int fd = connection();
+  const int timeout = 5000;
+  ASSERT_EQ(::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout), 0);
+  ASSERT_TRUE(clients_.take(fd, kPing));
+  const auto passed = receive_passed_descriptor(store.all().at(0));
+  ASSERT_TRUE(passed);
+  int left = -1;
+  socklen_t size = sizeof left;
+  ASSERT_EQ(::getsockopt(passed->descriptor.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &left, &size), 0);
+  EXPECT_EQ(left, 0);
+}
+
+TEST_F(Clients, OfOtherProtocolsOrAtOtherAddressesAreNone) {
+  clients_.expect();
+  EXPECT_FALSE(clients_.take(connection(), "GET / HTTP/1.1"));
+  EXPECT_FALSE(clients_.take(connection(), ""));
+  {
+    const ListeningSockets store = clients_.open({"127.0.0.1"});
+    EXPECT_TRUE(clients_.take(connection(), kQuery));
+    EXPECT_EQ(next(store), kQuery);
+  }
+  const ListeningSockets store = clients_.open({"10.1.2.3"});
+  EXPECT_FALSE(clients_.take(connection(), kQuery));
+  clients_.refuse();
+  EXPECT_FALSE(clients_.take(connection(), kQuery)) << "the store is on another node";
+}
+
+}  // namespace
+}  // namespace ddprun

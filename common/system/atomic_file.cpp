@@ -91,11 +91,11 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
   return false;
 }
 
-void make_folder(const std::filesystem::path& folder) {
+void make_durable_folder(const std::filesystem::path& folder) {
   const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" is a
   if (named.empty() || std::filesystem::is_directory(named)) return;
   const std::filesystem::path above = folder_of(named);
-  if (above != named) make_folder(above);
+  if (above != named) make_durable_folder(above);
   if (std::filesystem::create_directory(named)) fsync_directory(above);
 }
 

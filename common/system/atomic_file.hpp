@@ -16,7 +16,7 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
 
 // Makes a folder and those above it that are missing. Each new entry is on the disk before this returns: without that, a power
 // cut removes the folder together with all files that were saved in it.
-void make_folder(const std::filesystem::path& folder);
+void make_durable_folder(const std::filesystem::path& folder);
 
 void fsync_directory(const std::filesystem::path& directory);
 

@@ -339,7 +339,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   reached("begun");
   SaveResult result;
   result.path = checkpoints_dir / folder_name(state.step);
-  make_folder(checkpoints_dir);
+  make_durable_folder(checkpoints_dir);
   remove_stale(checkpoints_dir, result.note);
 
   if (const auto bytes = reuse_published({state.step, result.path}, state)) {

@@ -125,7 +125,7 @@ std::string WriterClaim::take() {
   if (const auto claim = read_claim(file_)) {
     if (const auto other = generation_of(*claim); other && *other > generation_) superseded(file_, *claim);
   }
-  make_folder(checkpoints_dir_);
+  make_durable_folder(checkpoints_dir_);
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {

@@ -47,17 +47,18 @@ TEST(AtomicFile, AnOpenReaderKeepsTheOldFile) {
   EXPECT_EQ(text, "old");
 }
 
-TEST(MakeFolder, MakesAllThatAreMissingUnderAnyName) {
+TEST(MakeDurableFolder, MakesAllThatAreMissingUnderAnyName) {
   const TemporaryFolder folder;
-  make_folder(folder / "a/b/c");
-  make_folder(folder / "d/");
-  make_folder(folder.path());  // is there
+  make_durable_folder(folder / "a/b/c");
+  make_durable_folder(folder / "d/");
+  make_durable_folder(folder.path());  // is there
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
-  make_folder("checkpoints");
-  make_folder("./e/f/");
+  make_durable_folder("checkpoints");
+  make_durable_folder("./e/f/");
   std::filesystem::current_path(before);
-  for (const char* made : {"a/b/c", "d", "checkpoints", "e/f"}) EXPECT_TRUE(std::filesystem::is_directory(folder / made)) << made;
+  for (const char* made : {"a/b/c", "d", "checkpoints", "e/f"})
+    EXPECT_TRUE(std::filesystem::is_directory(folder / made)) << made;
 }
 
 TEST(AtomicFile, AMissingFolderIsNamed) {

@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostRecords = std::int64_t{1} << 22;  // 13 GB
 constexpr std::int64_t kPixels = kCifarImage.channels * kCifarImage.height * kCifarImage.width;
 
 std::vector<std::string> files_of(Cifar kind, Split split) {
@@ -41,7 +40,7 @@ void require_there(const fs::path& file, Cifar kind) {
 
 }  // namespace
 
-Dataset read_cifar(const fs::path& folder, Cifar kind, Split split) {
+Dataset read_cifar(const fs::path& folder, Cifar kind, Split split, std::int64_t most_records) {
   const RecordShape record = kind == Cifar::k10 ? RecordShape{} : RecordShape{.labels = 2, .classes = 100};
   std::vector<fs::path> paths;
   std::int64_t count = 0;
@@ -54,9 +53,9 @@ Dataset read_cifar(const fs::path& folder, Cifar kind, Split split) {
       throw UsageError(c10::str("'", file.string(), "' has ", size, " bytes; expected records of ", record.bytes(),
                                 " bytes, as CIFAR-", record.classes, "'s binary version has them"));
     }
-    if (size > kMostRecords * record.bytes()) {
+    if (size / record.bytes() > most_records) {
       throw UsageError(c10::str("'", file.string(), "' has ", size / record.bytes(), " records; a file of CIFAR has at most ",
-                                kMostRecords));
+                                most_records));
     }
     paths.push_back(file);
     count += size / record.bytes();

@@ -318,8 +318,7 @@ class AgentInWorld final : public SimulatedLauncher {
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
     // Workers that hold their state do not wait for the end of a replacement that is killed.
     const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
-    if (std::any_of(workers_.begin(), workers_.end(), is_left))
-      host_.violate("a round is said to be over while a worker runs");
+    if (std::any_of(workers_.begin(), workers_.end(), is_left)) host_.violate("a round is said to be over while a worker runs");
     const auto done = [](const Worker& w) { return w.is_done; };
     const auto saved = [](const Worker& w) { return w.is_done || w.has_saved; };
     if (over.how == How::kDone && !std::all_of(workers_.begin(), workers_.end(), done))

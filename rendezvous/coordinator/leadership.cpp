@@ -121,8 +121,8 @@ void Leadership::round_released(Time now) {
 // large. That also holds while there is no authority: when a new coordinator awaits ten thousand answers, each answer would
 // otherwise count all others again.
 Time Leadership::end(const Membership& membership, const Peers& peers, Time now) const {
-  constexpr std::size_t kMany = 64;
-  const bool fresh = peers.all().size() > kMany && counted_at_ && *counted_at_ + lease_ / 50 > now;
+  constexpr std::size_t kManyNodes = 64;
+  const bool fresh = peers.all().size() > kManyNodes && counted_at_ && *counted_at_ + lease_ / 50 > now;
   if (!fresh) {
     counted_at_ = now;
     end_ = end_under(membership.current(), /*current=*/true, peers, now);

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   settings.member.endpoints = {{"1", 1}, {"2", 1}};
   settings.leads_first = size > 0 && data[0] % 2 == 0;
   Now now{Time(std::chrono::hours(1)), 0};
-  Node node(settings, std::nullopt, now);
+  Node node(settings, {}, now);
   bool workers = false;
   bool over = false;
   const auto check = [&](const std::vector<NodeAction>& actions) {

@@ -15,12 +15,13 @@ using c10::TypeKind;
 constexpr std::string_view kNamespace = "aten::";
 
 // Text arguments that choose between ways to compute. None of them is a name of anything outside the graph.
-constexpr std::array<std::string_view, 13> kChoices{"approximate",   "driver", "equation", "indexing", "interpolation",
-                                                    "mode",          "norm",   "padding",  "reduce",   "ord",
-                                                    "rounding_mode", "side",   "UPLO"};
+constexpr std::array<std::string_view, 14> kChoices{"approximate",   "assert_msg",    "driver", "equation", "indexing",
+                                                    "interpolation", "mode",          "norm",   "padding",  "reduce",
+                                                    "ord",           "rounding_mode", "side",   "UPLO"};
 
-// Internals that torch.export writes for public functions: softmax, to(), batch norm, attention, checks of sizes.
-constexpr std::array<std::string_view, 34> kInternals{"_adaptive_avg_pool2d",
+// Internals that torch.export writes for public functions: softmax, to(), batch norm, weight norm, interpolation, attention,
+// checks of sizes. Found by an export of each function that PyTorch's own tests list (op_db).
+constexpr std::array<std::string_view, 42> kInternals{"_adaptive_avg_pool2d",
                                                       "_adaptive_avg_pool3d",
                                                       "_assert_async",
                                                       "_assert_scalar",
@@ -37,6 +38,7 @@ constexpr std::array<std::string_view, 34> kInternals{"_adaptive_avg_pool2d",
                                                       "_fused_rms_norm",
                                                       "_local_scalar_dense",
                                                       "_log_softmax",
+                                                      "_lu_with_info",
                                                       "_native_batch_norm_legit",
                                                       "_native_batch_norm_legit_functional",
                                                       "_native_batch_norm_legit_no_training",
@@ -52,7 +54,14 @@ constexpr std::array<std::string_view, 34> kInternals{"_adaptive_avg_pool2d",
                                                       "_thnn_fused_lstm_cell",
                                                       "_to_copy",
                                                       "_transformer_encoder_layer_fwd",
+                                                      "_unique2",
                                                       "_unsafe_view",
+                                                      "_upsample_bicubic2d_aa",
+                                                      "_upsample_bilinear2d_aa",
+                                                      "_upsample_nearest_exact1d",
+                                                      "_upsample_nearest_exact2d",
+                                                      "_upsample_nearest_exact3d",
+                                                      "_weight_norm",
                                                       "_weight_norm_interface"};
 
 // Operators without such an argument that still replace a tensor's memory, or read it past its end.

@@ -59,10 +59,10 @@ ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t
 }
 
 std::int64_t smallest_batch_of(const ModelConfig& config, ImageShape shape) {
-  using Type = ModelConfig::Type;
+  using Kind = ModelConfig::Type;
   int halvings = 0;
-  if (config.type == Type::kResnet18 || config.type == Type::kResnet34 || config.type == Type::kResnet50) halvings = 3;
-  if (config.type == Type::kResnet20 || config.type == Type::kResnet56) halvings = 2;
+  if (config.type == Kind::kResnet18 || config.type == Kind::kResnet34 || config.type == Kind::kResnet50) halvings = 3;
+  if (config.type == Kind::kResnet20 || config.type == Kind::kResnet56) halvings = 2;
   if (halvings == 0) return 1;
   std::int64_t height = shape.height, width = shape.width;
   for (int i = 0; i < halvings; ++i) height = (height + 1) / 2, width = (width + 1) / 2;

@@ -139,7 +139,7 @@ void expect_failure_that_changes_nothing(const fs::path& checkpoints, std::error
 TEST(FailingWrite, ThrowsNamesThePathAndChangesNothing) {
   TemporaryFolder folder;
   save_checkpoint(folder.path(), sample_state(100), newest(3));
-  for (const rlim_t bytes : {0, 100, 300}) {
+  for (const rlim_t bytes : {rlim_t{0}, rlim_t{100}, rlim_t{300}}) {
     const FileSizeLimit limit(bytes);
     expect_failure_that_changes_nothing(folder.path(), std::make_error_code(std::errc::file_too_large), sample_state(200));
   }

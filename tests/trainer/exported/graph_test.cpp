@@ -199,6 +199,37 @@ TEST(Graph, TextThatPicksAWayToComputeIsAllowed) {
   EXPECT_EQ(results.front().numel(), 4);
 }
 
+TEST(Graph, InternalsOfPublicFunctionsAreAllowed) {
+  const at::Tensor x = at::ones({2, 1, 4, 4});
+  const auto results = results_of(
+      "%0 = batch x\n%1 = op aten::_upsample_nearest_exact2d %0 [ i8 i8 ] none none\n"
+      "%2 = op aten::_upsample_bilinear2d_aa %1 [ i2 i2 ] false none none\n%3 = op aten::_unique2 %2 default default default\n"
+      "return %2\n",
+      {x});
+  EXPECT_EQ(results.front().sizes(), at::IntArrayRef({2, 1, 2, 2}));
+}
+
+TEST(Graph, WeightNormReadsNothingButItsArguments) {
+  const auto weight_norm = [](at::IntArrayRef weights, at::IntArrayRef magnitudes, const char* dimension) -> std::string {
+    const std::string lines =
+        std::string("%0 = batch v\n%1 = batch g\n%2 = op aten::_weight_norm %0 %1 ") + dimension + "\nreturn %2\n";
+    try {
+      results_of(lines, {at::ones(weights), at::ones(magnitudes)});
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(weight_norm({4, 3}, {4, 1}, "i0"), "");
+  EXPECT_EQ(weight_norm({4, 3}, {1, 3}, "i1"), "");
+  EXPECT_EQ(weight_norm({4, 3, 2}, {1, 3, 1}, "i1"), "");
+  EXPECT_EQ(weight_norm({4, 3}, {}, "i-1"), "");
+  EXPECT_TRUE(weight_norm({400000, 3}, {1, 1}, "i0").starts_with("g:4: aten::_weight_norm: takes 400000 magnitudes"));
+  EXPECT_NE(weight_norm({4, 3}, {0}, "default"), "");
+  EXPECT_NE(weight_norm({0, 3}, {4, 1}, "i0"), "") << "divides by 0";
+  EXPECT_NE(weight_norm({4, 3}, {4, 1}, "i2"), "");
+}
+
 TEST(Graph, SizesAndIntegersOutOfBoundsAreRefusedWithTheirLine) {
   const auto refusal_of_run = [](const std::string& lines) -> std::string {
     try {

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -170,6 +173,27 @@ TEST(MasterEndpoint, APortThatIsTakenInALaterRoundIsLeftToRankZero) {
   WorkerSettings settings;
   endpoint.tell(settings);
   EXPECT_EQ(settings.master_port, plan.master_port);
+}
+
+// A command of --on-failure starts as a copy of the agent, and for a moment it has the agent's descriptors.
+TEST(MasterEndpoint, APortOfManyRoundsIsNotTakenAgainFromAProcessThatHasACopy) {
+  StoppedGuardian guardian;
+  MasterEndpoint endpoint;
+  const Plan plan = plan_with(PortNeed::kExactly);
+  OneNode node(plan);
+  endpoint.take(plan, node.link(), guardian.link());
+  const pid_t copy = ::fork();
+  if (copy == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  endpoint.take(plan, node.link(), guardian.link());
+  ::kill(copy, SIGKILL);
+  ::waitpid(copy, nullptr, 0);
+  WorkerSettings settings;
+  endpoint.tell(settings);
+  EXPECT_EQ(settings.master_port, plan.master_port);
+  EXPECT_TRUE(settings.agent_store);
 }
 
 // Rank 0 tries then, and its failure is retried.

@@ -120,6 +120,32 @@ def test_outside_a_job_it_does_nothing(command, library, request, env):
         assert ours.recv(64) == b""
 
 
+def test_a_channel_that_is_given_up_wakes_who_waits_for_the_agent(library, env):
+    """Without an answer it would wait for ever. The agent's end can still send, but takes nothing: the next message fails."""
+    code = """
+import ctypes, json, os, socket, struct, threading
+ours, theirs = socket.socketpair()
+os.environ['DDPRUN_CHANNEL'] = f'fd:{ours.detach()}'
+lib = ctypes.CDLL(os.environ['CHANNEL_LIBRARY'])
+lib.ddprun_hello.restype = ctypes.c_void_p
+worker = ctypes.c_void_p(lib.ddprun_hello(b'test'))
+stop = json.dumps({'type': 'stop', 'mode': 'save', 'deadline_ms': 60000, 'reason': ''}).encode()
+theirs.sendall(struct.pack('<II', len(stop) + 4, len(stop)) + stop)
+while b'"stop_ready"' not in theirs.recv(65536): pass
+waiter = threading.Thread(target=lib.ddprun_should_stop, args=(worker,))
+waiter.start()
+while b'"saves_on_stop"' not in theirs.recv(65536): pass
+theirs.shutdown(socket.SHUT_RD)
+DDPRUN_SAVING = 3
+lib.ddprun_enter(worker, DDPRUN_SAVING, ctypes.c_int64(1), ctypes.c_int64(0))
+waiter.join(20)
+print('waits' if waiter.is_alive() else 'woken', flush=True)
+os._exit(0)
+"""
+    done = jobs.run([sys.executable, "-c", code], **env)
+    assert done.stdout == "woken\n", done.stdout + done.stderr
+
+
 def test_the_library_shows_its_abi_and_nothing_else(library):
     if not shutil.which("nm"):
         pytest.skip("needs nm")

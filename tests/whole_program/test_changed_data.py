@@ -18,9 +18,11 @@ def overwrite(file: pathlib.Path) -> None:
         out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
 
 
+# An evaluation after each epoch mostly finds the file first, and saves by a rule of its own. Without one, training finds it.
+@pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without"])
 @pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
-def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text):  # noqa: F811
-    job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=100000)
+def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811
+    job = Job(ddprun_bin, tmp_path, data, 3, 100000, "--recovery", recovery, eval_every_epochs=eval_every_epochs)
     job.trains()
     step = max(e["step"] for e in job.events if e["event"] == "progress")
     file = data / "train-images-idx3-ubyte"

@@ -18,10 +18,10 @@ def data(tmp_path) -> pathlib.Path:
 class Job:
     """A job of two whose checkpoint is far away; what it holds is in its memory only."""
 
-    def __init__(self, ddprun, folder: pathlib.Path, data: pathlib.Path, restarts: int, epochs: int):
+    def __init__(self, ddprun, folder: pathlib.Path, data: pathlib.Path, restarts: int, epochs: int, *options: str, **changes):
         self.run_dir, self.events = folder / "run", []
-        config = jobs.write_config(folder / "train.json", jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1000000}))
-        self.process = jobs.start([ddprun, "--json", "--nproc-per-node", 2, "--max-restarts", restarts, "--run-dir", self.run_dir, config])
+        config = jobs.write_config(folder / "train.json", jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1000000}, **changes))
+        self.process = jobs.start([ddprun, "--json", "--nproc-per-node", 2, "--max-restarts", restarts, "--run-dir", self.run_dir, *options, config])
 
     def wait_for(self, condition) -> dict:
         for line in self.process.stdout:

@@ -104,6 +104,24 @@ except ConnectionError as reason:
     assert "ddprun: the workers' store ended by signal 9: scripts that use it fail\n" in done.stderr
 
 
+def test_a_lack_of_descriptors_delays_new_clients_only(job):
+    """No client leaves, so none gives a descriptor back. A second answer comes after the store has looked at the new client."""
+    done = job("""
+import resource
+socket.setdefaulttimeout(20)
+store = tcp_store.Store()
+(pid,) = tcp_store.stores()
+limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limit[1]))
+waiting = socket.create_connection(tcp_store.where())
+print(store.ping(), store.ping())
+resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+print(tcp_store.Store().ping())
+""", *named_port(), "--nproc-per-node", "1")
+    assert (done.returncode, done.stdout) == (0, "77 77\n77\n"), done.stderr
+    assert done.stderr == "ddprun: the workers' store lets no clients in for the moment: Too many open files\n"
+
+
 # ---- who may do what ----
 
 

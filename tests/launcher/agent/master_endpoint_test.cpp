@@ -1,16 +1,24 @@
-// The store of a round listens only after the store of the round before is closed.
+// The store of a round listens only after the store of the round before is closed, and a port that is lost between two rounds
+// does not end the job.
 #include "launcher/agent/master_endpoint.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <thread>
+
+#include <boost/asio/ip/tcp.hpp>
 
 #include "common/system/descriptor.hpp"
 
@@ -61,6 +69,40 @@ class StoppedGuardian {
   std::optional<GuardianLink> link_;
 };
 
+// A job on many machines with one node: this one, which coordinates it and has rank 0.
+class OneNode {
+ public:
+  explicit OneNode(const Plan& plan) {
+    ::unsetenv("HOME");  // the node must not be remembered
+    ::unsetenv("XDG_STATE_HOME");
+    NetworkStart start;
+    start.shell.token = "5f0c6c1e9a47b83d20d1e4f7a95b3c68f21d0e7b4a8896c35d1f2e0b7a4c9d83";
+    start.shell.run_id = "job";
+    start.shell.meet_host = "127.0.0.1";
+    start.shell.lead = rendezvous::NodeShellSettings::Lead::kYes;
+    start.shell.node.coordinator.master_addr = plan.master_addr;
+    start.shell.node.coordinator.master_port = static_cast<std::uint16_t>(plan.master_port);
+    JobLink::Hooks hooks;
+    hooks.feed = [this](const AgentEvent& event) {
+      released_ = released_ || std::holds_alternative<agent_event::RoundReleased>(event);
+    };
+    hooks.publish = [](const RunEvent&) {};
+    hooks.set_deadline = [](std::optional<std::chrono::nanoseconds>) {};
+    hooks.entrust = [](const guardian::LastWord&) {};
+    link_.emplace(io_, std::move(start), plan, std::move(hooks));
+    link_->begin();
+    while (!released_) {
+      if (io_.run_one_for(std::chrono::minutes(1)) == 0) throw std::runtime_error("no round is released");
+    }
+  }
+  JobLink* link() { return &*link_; }
+
+ private:
+  boost::asio::io_context io_;
+  bool released_ = false;
+  std::optional<JobLink> link_;
+};
+
 struct Round {
   int port;
   bool agent_store;
@@ -73,6 +115,13 @@ Round round_of(MasterEndpoint& endpoint, const Plan& plan, StoppedGuardian& guar
   endpoint.serve_store(guardian.link());
   return {settings.master_port, settings.agent_store};
 }
+
+// Another program's server, which listens at that port.
+struct OtherServer {
+  explicit OtherServer(int port) : acceptor(io, {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)}) {}
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::acceptor acceptor;
+};
 
 Plan plan_with(PortNeed need) {
   Plan plan;
@@ -108,6 +157,58 @@ TEST(MasterEndpoint, WhereOnlyItsPortWillDoRankZeroTries) {
   std::thread running([&] { guardian.receive_next(); });
   EXPECT_TRUE(round_of(endpoint, plan, guardian).agent_store) << "the guardian has ended the first store";
   running.join();
+}
+
+// An error would end the job with "wrong command line". Another program may have the port if rank 0 was on another node.
+TEST(MasterEndpoint, APortThatIsTakenInALaterRoundIsLeftToRankZero) {
+  StoppedGuardian guardian;
+  MasterEndpoint endpoint;
+  Plan plan = plan_with(PortNeed::kExactly);
+  plan.agent_store = false;
+  OneNode node(plan);
+  endpoint.take(plan, node.link(), guardian.link());
+  endpoint.let_go();
+  const OtherServer other(plan.master_port);
+  EXPECT_NO_THROW(endpoint.take(plan, node.link(), guardian.link()));
+  WorkerSettings settings;
+  endpoint.tell(settings);
+  EXPECT_EQ(settings.master_port, plan.master_port);
+}
+
+// A command of --on-failure starts as a copy of the agent, and for a moment it has the agent's descriptors.
+TEST(MasterEndpoint, APortOfManyRoundsIsNotTakenAgainFromAProcessThatHasACopy) {
+  StoppedGuardian guardian;
+  MasterEndpoint endpoint;
+  const Plan plan = plan_with(PortNeed::kExactly);
+  OneNode node(plan);
+  endpoint.take(plan, node.link(), guardian.link());
+  const pid_t copy = ::fork();
+  if (copy == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  endpoint.take(plan, node.link(), guardian.link());
+  ::kill(copy, SIGKILL);
+  ::waitpid(copy, nullptr, 0);
+  WorkerSettings settings;
+  endpoint.tell(settings);
+  EXPECT_EQ(settings.master_port, plan.master_port);
+  EXPECT_TRUE(settings.agent_store);
+}
+
+// Rank 0 tries then, and its failure is retried.
+TEST(MasterEndpoint, AStoreThatCannotListenInALaterRoundIsLeftToRankZero) {
+  StoppedGuardian guardian;
+  MasterEndpoint endpoint;
+  Plan plan = plan_with(PortNeed::kExactly);
+  plan.agent_store = false;  // then the held port lets another server in
+  EXPECT_FALSE(round_of(endpoint, plan, guardian).agent_store);
+  const OtherServer other(plan.master_port);
+  plan.agent_store = true;
+  std::optional<Round> second;
+  ASSERT_NO_THROW(second = round_of(endpoint, plan, guardian));
+  EXPECT_FALSE(second->agent_store);
+  EXPECT_EQ(second->port, plan.master_port);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // tests/whole_program/test_event_commands.py.
 #include "launcher/beside/event_commands.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -73,6 +74,22 @@ TEST(EventCommands, WithoutADescriptorNoneIsStarted) {
   EXPECT_EQ(said[0], "--on-failure could not be started: Too many open files");
   EXPECT_EQ(children_of_this_thread(), children);
   commands.finish();
+}
+
+// The name of the master port would be taken for a moment, and the next round needs it.
+TEST(EventCommands, WhenOneIsStartedItHasNoDescriptorOfTheAgent) {
+  boost::asio::io_context io{1};
+  EventCommands commands(io, {.on_failure = ":"}, [](const std::string&) {});
+  for (int i = 0; i < 50; ++i) {  // a copy that is closed too late is not seen each time
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    commands.on(RoundFailed{});
+    ::close(ends[1]);
+    char none = 0;
+    EXPECT_EQ(::read(ends[0], &none, 1), 0) << "another process can still write to the pipe";
+    ::close(ends[0]);
+    commands.finish();
+  }
 }
 
 }  // namespace

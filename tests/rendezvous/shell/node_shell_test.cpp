@@ -54,6 +54,39 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   net.io.poll();  // a call that was under way ends by being cancelled
 }
 
+// The port's listener copies the descriptor of that connection, to pass it on.
+TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
+  ::unsetenv("HOME");  // the node must not be remembered
+  ::unsetenv("XDG_STATE_HOME");
+  const std::vector<int> inherited = inherited_sockets();
+  Net net;
+  NodeShellSettings settings;
+  settings.token = kToken;
+  settings.run_id = "job";
+  settings.job = "its config";
+  settings.meet_host = "127.0.0.1";
+  settings.lead = NodeShellSettings::Lead::kYes;
+  auto shell = std::make_unique<NodeShell>(
+      net.io, std::move(settings), [](const ShellEvent&) {}, [](const std::string&) {});
+  const auto transport = net.transport(kToken, kJoinRunId, {}, static_cast<std::uint8_t>(kProtocolVersion));
+  const auto call = net.call(*transport, to(shell->meeting_point().port));
+  bool inherits = false;  // at any moment, since the shell soon closes the connection
+  ASSERT_TRUE(net.run_until([&] {
+    inherits = inherits || inherited_sockets() != inherited;
+    return call->has_value();
+  }));
+  EXPECT_FALSE(inherits);
+  const auto connection = opened(**call);
+  ASSERT_TRUE(connection);
+  Inbox inbox;
+  connection->start(inbox.handlers());
+  ASSERT_TRUE(net.run_until([&] { return !inbox.frames.empty(); }));
+  EXPECT_EQ(inbox.frames.front(), "its config");
+  connection->close();
+  shell.reset();
+  net.run_ready();
+}
+
 // The line tells the user why the node comes back as a new one.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;

@@ -30,9 +30,9 @@ void write_cifar10(const TemporaryFolder& folder) {
   write_text(folder / "test_batch.bin", std::string(1, '\0') + picture('\x70'));
 }
 
-std::string refusal_of(const TemporaryFolder& folder, Cifar kind, Split split) {
+std::string refusal_of(const TemporaryFolder& folder, Cifar kind, Split split, std::int64_t most_records = kMostCifarRecords) {
   try {
-    read_cifar(folder.path(), kind, split);
+    read_cifar(folder.path(), kind, split, most_records);
   } catch (const UsageError& error) {
     const std::string text = error.what();
     return text.substr(text.find_last_of('/') + 1);
@@ -78,6 +78,14 @@ TEST(Cifar, SamplesAreCutAndTheirShapeIsKnownWithoutAFile) {
   EXPECT_EQ(image_size_of(config).channels, 3);
   config.test_samples = 2;
   EXPECT_THROW(load_pictures(config, Split::kTest), UsageError);
+}
+
+// The memory for all records is allocated first, so a file that is no CIFAR file must not decide how much.
+TEST(Cifar, AFileHasALimitOfRecords) {
+  TemporaryFolder folder;
+  write_cifar10(folder);
+  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 2), "");
+  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 1), "data_batch_1.bin' has 2 records; a file of CIFAR has at most 1");
 }
 
 TEST(Cifar, FilesThatAreNoneAreRefused) {

@@ -92,7 +92,7 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
 }
 
 void make_durable_folder(const std::filesystem::path& folder) {
-  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" is a
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" names a
   if (named.empty() || std::filesystem::is_directory(named)) return;
   const std::filesystem::path above = folder_of(named);
   if (above != named) make_durable_folder(above);

@@ -14,8 +14,8 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view c
 // file is a regular one of its own.
 bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
-// Makes a folder and those above it that are missing. Each new entry is on the disk before this returns: without that, a power
-// cut removes the folder together with all files that were saved in it.
+// Creates `folder` and its missing parents, and syncs the parent of each one it creates. Without the sync, a power cut can
+// remove the new folder together with all files saved in it.
 void make_durable_folder(const std::filesystem::path& folder);
 
 void fsync_directory(const std::filesystem::path& directory);

@@ -10,8 +10,8 @@
 // with SO_REUSEPORT, so new workers would meet the old store and wait there. Where a slow guardian does not confirm the end in
 // time, the store takes another port. If no other port will do, rank 0 is left to try, and fails visibly.
 //
-// In a static job on many machines the agent itself listens at the named port, since nodes join there at any time. Then the
-// store takes its clients from the agent (launcher/network/store_clients.hpp), and nothing is bound between the rounds.
+// In a static job on many machines the agent itself listens at the named port, since nodes join there at any time. It passes
+// store clients to the store's process (launcher/network/store_clients.hpp). So no port is bound between two rounds.
 #pragma once
 
 #include <optional>
@@ -96,7 +96,7 @@ class MasterEndpoint {
   // Another node may have it, or rank 0 hosts it.
   void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
-    // The agent does not pass clients to a store that it has ended.
+    // Where the agent listens, no new client reaches the old store: open_store() replaces its socket.
     const bool old_store_is_met = port_ == ending_at_ && (job == nullptr || !job->listens_for_store());
     rank_0_hosts_ = !plan.agent_store || (rank_0_is_here && (!held_ || old_store_is_met));
     if (held_) held_->let_in(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);

@@ -88,7 +88,7 @@ struct ReportFailure {
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
   std::optional<int> leaves_with{};  // set if this node can take part no more: its exit code
-  bool holds = false;                // a stop came before the group of the round had formed: the workers wait with their state
+  bool holds = false;                // a stop came before the round's group had formed: the workers wait and keep their state
 };
 struct ReportSignal {
   int signal = 0;

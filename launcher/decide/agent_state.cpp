@@ -820,7 +820,7 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   return true;
 }
 
-// The ranks that are not among these have no state: those that run are killed, and nothing waits for any of them.
+// Ranks outside `alive` hold no state. Kills those that run; the round no longer waits for any of them.
 void AgentState::abandon_replacements(const std::set<int>& alive) {
   for (const int rank : successors_) worker(rank).abandoned = true;  // they were not started
   leave_regroup();
@@ -1201,7 +1201,7 @@ void AgentState::hold() {
   act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
-// The group of this round has not formed, and a stop waits no longer for it.
+// A stop no longer waits for this round's group to form. The workers in `alive` wait and keep their state.
 void AgentState::hold_for_stop(const std::set<int>& alive) {
   abandon_replacements(alive);
   phase_ = Phase::kHolding;

@@ -29,7 +29,7 @@ bool StoreStarter::on_ready(const epoll_event& event) {
   const int fd = event.data.fd;
   if (std::ranges::find(sockets_.listeners, fd) != sockets_.listeners.end()) {
     if ((event.events & EPOLLHUP) != 0) {
-      stop_watching(fd);  // the agent that passes clients on has ended
+      stop_watching(fd);  // the agent closed its end: no more clients
     } else {
       start();
     }

@@ -46,7 +46,7 @@ class HeldPort {
   // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it. `patience`: how long it
   // may be somebody else's first.
   static HeldPort exactly(int port, std::chrono::milliseconds patience = {});
-  // A port at which this process listens: only its name is taken.
+  // A port at which this process already listens. Reserves only the port's name, so that no other ddprun takes the port.
   static HeldPort own(int port);
   // The port that a plan asks for; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});

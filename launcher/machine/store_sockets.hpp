@@ -20,7 +20,7 @@ struct StorePlace {
 // `beside`: the addresses of the interface that has own_address.
 std::vector<std::string> addresses_of_store(const StorePlace& place, const std::vector<std::string>& beside);
 
-// The same for this machine as it is now.
+// The same, with `beside` looked up on this machine.
 std::vector<std::string> addresses_of_store(const StorePlace& place);
 
 // Listening sockets that do not block. Closes them.

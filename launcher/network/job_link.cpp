@@ -58,13 +58,13 @@ socklen_t to_sockaddr(const std::string& host, std::uint16_t port, sockaddr_stor
   return size;
 }
 
-// Empty if other machines may reach this node where it waits for them.
+// A warning if nodes meet at a loopback address, which other machines cannot reach. Empty otherwise.
 std::string line_about_loopback(const std::string& typed, const std::string& listens) {
   const bool is_typed = typed == "localhost" || is_loopback_number(typed);
   if (!is_typed && !is_loopback_number(listens)) return "";
-  return (is_typed ? typed : listens) +
-         " means each machine itself: nodes on other machines cannot reach this one there. Give an address of this machine in "
-         "--master-addr or --rdzv-endpoint, unless all nodes are on this machine";
+  return "nodes on other machines cannot reach this node: " + (is_typed ? typed : listens) +
+         " is a loopback address. Give a network address in --master-addr or --rdzv-endpoint, unless all nodes run on this "
+         "machine";
 }
 
 }  // namespace
@@ -279,9 +279,9 @@ void JobLink::say(NodeNotice::Kind kind, std::string text) {
 
 // ---- the round's master ----
 
-// Where the master is the first coordinator of a static job, it is what the user typed on this node: behind a NAT or a tunnel
-// the same node has several addresses. That master is at the port at which the coordinator listens, or at the port typed here.
-// A later coordinator's master is at a port of its own.
+// In a static job, each node may know the first coordinator by another address, because of a NAT or a tunnel. So its master is
+// at the address typed on this node. Such a master has the coordinator's listening port, or the port typed here. The master of
+// a later coordinator has another port.
 rendezvous::Address JobLink::named_master(const rendezvous::Release& release) const {
   const RendezvousPlan& meeting = plan_.rendezvous;
   const rendezvous::Address& master = release.master;
@@ -291,7 +291,7 @@ rendezvous::Address JobLink::named_master(const rendezvous::Release& release) co
   return may_be_typed && is_first ? rendezvous::Address{meeting.host, static_cast<std::uint16_t>(meeting.port)} : master;
 }
 
-// If the name means "this node" on every node, it is the address at which this node found the coordinator.
+// A loopback name means "this node" on every node. It is replaced by the address at which this node found the coordinator.
 rendezvous::Address JobLink::master() const {
   const rendezvous::Address named = named_master(release());
   const std::string& leader = shell_.leader_address();

@@ -61,7 +61,7 @@ class JobLink {
 
   // ---- of the round that AgentState knows ----
   const rendezvous::Release& release() const { return round_.current(); }
-  // MASTER_ADDR and MASTER_PORT of the workers here.
+  // MASTER_ADDR and MASTER_PORT for the workers of this node.
   rendezvous::Address master() const;
   // MASTER_PORT, held by this node when rank 0 is here.
   std::optional<HeldPort> hold_master_port();
@@ -108,8 +108,8 @@ class JobLink {
   std::string token_file_;
   bool closes_meet_port_;
   std::optional<HeldPort> next_port_;                // offered for the next round
-  StoreClients store_clients_of_port_;               // of the scripts' store
-  StoreServer store_;                                // ddptrain's
+  StoreClients store_clients_of_port_;               // clients of the scripts' store
+  StoreServer store_;                                // the store of ddptrain's workers
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
   RoundOfWorkers round_;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -22,8 +23,15 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-constexpr unsigned char kLargestQuery = 31;  // TCPStore has 23; texts of other protocols begin above
+constexpr unsigned char kLargestQuery = 31;  // queries have small numbers; text protocols begin with a character above
 constexpr std::size_t kMostClientsWaiting = 1024;
+
+// Anybody can connect, so clients that wait leave most descriptors to the rest of the agent.
+std::size_t most_clients_waiting() {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return kMostClientsWaiting;
+  return std::clamp<std::size_t>(descriptors.rlim_cur / 4, 1, kMostClientsWaiting);
+}
 
 std::string own_end_of(int fd) {
   sockaddr_storage address{};
@@ -37,7 +45,7 @@ std::string own_end_of(int fd) {
   return ip.to_string();
 }
 
-// The port's timeouts are for agents. A client of the store keeps its connection as long as TCP does.
+// The listener sets short timeouts for agents. A store client keeps TCP's defaults, as with a TCPStore in rank 0.
 void end_timeouts_of(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);
@@ -53,13 +61,20 @@ void StoreClients::refuse() {
   store_.close(ignored);
 }
 
+// The store of the round before is still open if this node's workers ended first. No client of the new round may come to it.
+void StoreClients::expect() {
+  expected_ = true;
+  boost::system::error_code ignored;
+  store_.close(ignored);
+}
+
 bool StoreClients::take(int fd, std::string_view bytes) {
   const bool is_client = !bytes.empty() && static_cast<unsigned char>(bytes.front()) <= kLargestQuery;
   if (!expected_ || !is_client || bytes.size() > kMostPassedBytes || !is_for_store(fd)) return false;
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return false;
   end_timeouts_of(copy);
-  if (waiting_.size() == kMostClientsWaiting) waiting_.pop_front();
+  while (waiting_.size() >= most_clients_waiting()) waiting_.pop_front();
   waiting_.push_back({Descriptor(copy), std::string(bytes)});
   pass_on();
   return true;
@@ -81,12 +96,12 @@ ListeningSockets StoreClients::open(const std::vector<std::string>& addresses) {
   return of_store;
 }
 
-// While no store is open, the addresses of the next one are not known.
+// While no store is open, the addresses of the next one are unknown: pass_on() checks each client again.
 bool StoreClients::is_for_store(int fd) const {
   return !store_.is_open() || addresses_.empty() || std::ranges::find(addresses_, own_end_of(fd)) != addresses_.end();
 }
 
-// When the round is over its store is gone, and then the clients wait for the next one.
+// EPIPE and ECONNRESET: the store of the last round has exited. The clients then wait for the next one.
 void StoreClients::pass_on() {
   while (store_.is_open() && !is_full_ && !waiting_.empty()) {
     const Client& next = waiting_.front();
@@ -96,11 +111,14 @@ void StoreClients::pass_on() {
         store_.close(ignored);
         return;
       }
-      is_full_ = errno == EAGAIN;
+      if (errno == EAGAIN) return pass_on_when_there_is_room();
     }
-    if (!is_full_) waiting_.pop_front();
+    waiting_.pop_front();
   }
-  if (!is_full_) return;
+}
+
+void StoreClients::pass_on_when_there_is_room() {
+  is_full_ = true;
   store_.async_wait(stream_descriptor::wait_write, [this](const boost::system::error_code& error) {
     if (error) return;
     is_full_ = false;

@@ -1,14 +1,14 @@
-// The clients of the scripts' store that come to the port at which the nodes meet, where that port is MASTER_PORT as well: a
-// static job whose agent serves the store. The agent alone listens there, for the whole job. So a node can join at any time,
-// while a round runs and between two rounds. An agent begins with TLS, a client of the store with the number of a query. The
-// first byte tells which one it is.
+// Passes clients of the scripts' store from the agent's port to the store's process. In a static job whose agent serves the
+// store, nodes meet at MASTER_PORT, and scripts look for their store there as well. Only the agent listens there, for the whole
+// job. So a node can join at any time, during a round and between two rounds. The first byte of a connection shows what it is.
+// An agent begins with a TLS record (0x15 or 0x16), a store client with its first query (VALIDATE, 0).
 //
-// Two processes cannot share such a port. With two listening sockets the kernel gives each connection to either of them. The
-// store cannot be the one that listens, since it lives as long as a round; then nobody could join between two rounds.
+// Two processes cannot share this port: with two listening sockets, the kernel gives each connection to either of them. The
+// store cannot be the only listener: it lives as long as one round, so no node could join between two rounds.
 //
-// While a round runs, this class passes its clients to the store's process, through a Unix socket. The process takes them from
-// there as from a listening socket. A client that comes between two rounds waits here for the store of the next one: the other
-// nodes may have started their workers before this node. JobLink owns an object of this class.
+// During a round, this class sends the descriptor of each client to the store's process through a Unix socket. The process
+// reads that socket in place of a listening socket. A client that comes between two rounds waits here for the next store. Other
+// nodes may start their workers before this one does. JobLink owns an object of this class.
 #pragma once
 
 #include <deque>
@@ -28,14 +28,14 @@ class StoreClients {
  public:
   explicit StoreClients(boost::asio::io_context& io) : store_(io) {}
 
-  // A round was released whose store will be here. Before that no client has a reason to come.
-  void expect() { expected_ = true; }
-  // The store of the round is on another node, or in rank 0's process.
+  // A round was released, and its store may be on this node. Before the first call, clients are refused.
+  void expect();
+  // The round's store is on another node or in rank 0's process. Closes the clients that wait.
   void refuse();
-  // A client has connected and sent these bytes. True: it is passed on or waits, and the caller closes its own descriptor.
+  // A peer has connected and sent `bytes`. True: it is passed on or waits, and the caller closes its own descriptor.
   bool take(int fd, std::string_view bytes);
-  // The store of a new round: returns the socket from which its process takes clients. Only clients of these addresses of this
-  // machine are passed on; none given: all are.
+  // Opens the store of a new round. Returns the socket from which its process takes clients. Passes on only connections to
+  // these addresses of this machine; empty: all connections.
   ListeningSockets open(const std::vector<std::string>& addresses);
 
  private:
@@ -46,12 +46,13 @@ class StoreClients {
 
   bool is_for_store(int fd) const;
   void pass_on();
+  void pass_on_when_there_is_room();
 
   boost::asio::posix::stream_descriptor store_;
   std::vector<std::string> addresses_;
   std::deque<Client> waiting_;
   bool expected_ = false;
-  bool is_full_ = false;  // the process has not taken the earlier ones yet
+  bool is_full_ = false;  // the socket is full of clients that the process has not taken yet
 };
 
 }  // namespace ddprun

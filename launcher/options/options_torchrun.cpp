@@ -37,7 +37,7 @@ constexpr std::array kOptions{
     TorchrunRow{"duplicate-stderr-filters", kSame, "`,,` is a comma"},
     TorchrunRow{"log-line-prefix-template", kSame, "since torchrun 2.14; wins over the variable"},
     TorchrunRow{"node-rank", kSame, "counts under `static` only"},
-    TorchrunRow{"master-addr", kSame, "passed on as typed on each node; counts under `static` only"},
+    TorchrunRow{"master-addr", kSame, "each node passes on its own value; counts under `static` only"},
     TorchrunRow{"master-port", kBetter,
                 "0 takes a free port; one that is named and taken is one line at once. 29500 by default gives way to a free "
                 "one; counts under `static` only"},

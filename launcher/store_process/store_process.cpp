@@ -76,13 +76,24 @@ bool is_of_this_machine(const Peer& peer, const Peer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }
 
+// The kernel closes a passed connection that is received while none is free. Until then it waits in the socket. False: errno
+// says why.
+bool a_descriptor_is_free(int any) {
+  return Descriptor(::fcntl(any, F_DUPFD_CLOEXEC, 0)).get() >= 0;
+}
+
+bool a_client_waits(int agent) {
+  char byte = 0;
+  return ::recv(agent, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 bool is_unix_socket(int fd) {
   int domain = 0;
   socklen_t size = sizeof domain;
   return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
 }
 
-// Whether the kernel says who has a socket, as a query about one of our own shows.
+// Whether the kernel reports the owner of a socket. A query about a listening socket of our own shows it.
 bool kernel_tells_users() {
   for (const int family : {AF_INET, AF_INET6}) {
     const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -235,14 +246,17 @@ void StoreServer::accept_from(int listener) {
   }
 }
 
-// The agent listens itself, and has read the first bytes of each client.
+// Takes clients from an agent that listens itself. The agent has already read the first bytes of each one.
 void StoreServer::take_from(int agent) {
-  while (auto passed = receive_passed_descriptor(agent)) {
+  for (;;) {
+    if (a_client_waits(agent) && !a_descriptor_is_free(agent)) return pause();
+    auto passed = receive_passed_descriptor(agent);
+    if (!passed) break;
     sockaddr_storage from{};
     socklen_t size = sizeof from;
     const int fd = passed->descriptor.get();
     if (fd < 0) {
-      note("closed a connection: no descriptor is free");
+      note("closed a client's connection: no file descriptor is free; raise ulimit -n");
     } else if (::getpeername(fd, reinterpret_cast<sockaddr*>(&from), &size) == 0 &&
                let_in(passed->descriptor.release(), from)) {
       carry_out(store_.received(fd, passed->bytes));
@@ -250,11 +264,11 @@ void StoreServer::take_from(int agent) {
     }
   }
   if (errno != 0) return;
-  watch(agent, 0, EPOLL_CTL_DEL);  // the agent or the round has ended
+  watch(agent, 0, EPOLL_CTL_DEL);  // the agent closed its end: no more clients
   std::erase(sockets_.listeners, agent);
 }
 
-// Takes the descriptor. False: the client is not served.
+// Takes ownership of `fd`. False: the client is refused, and `fd` is closed.
 bool StoreServer::let_in(int fd, const sockaddr_storage& from) {
   const Peer peer = peer_of(from);
   Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
@@ -277,12 +291,13 @@ bool StoreServer::let_in(int fd, const sockaddr_storage& from) {
 void StoreServer::pause() {
   if (!std::exchange(told_pause_, true)) note("lets no clients in for the moment: " + std::string(std::strerror(errno)));
   paused_until_ = Clock::now() + kPauseWithoutDescriptors;
-  for (const int fd : sockets_.listeners) watch(fd, 0, EPOLL_CTL_MOD);
+  // Not watched at all: epoll reports the end of the agent's socket whatever is asked for.
+  for (const int fd : sockets_.listeners) watch(fd, 0, EPOLL_CTL_DEL);
 }
 
 void StoreServer::resume() {
   paused_until_.reset();
-  for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_MOD);
+  for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_ADD);
 }
 
 // A client that does not read its answers is not read either.

@@ -9,8 +9,7 @@
 namespace ddprun::script_store {
 
 struct StoreSockets {
-  // Listening sockets; or a Unix socket, from which an agent that listens itself passes clients
-  // (rendezvous/passing).
+  // Listening sockets, or one Unix socket through which an agent that listens itself passes clients (rendezvous/passing).
   std::vector<int> listeners;
   int notes = -1;                  // a pipe for what people should read, a line each
   bool only_this_machine = false;  // clients of other machines are cut off

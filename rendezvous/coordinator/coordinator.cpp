@@ -172,11 +172,12 @@ void Coordinator::welcome(Peer& peer) {
   consider();
 }
 
-// A node that has come for nothing would otherwise wait in silence until the job ends.
+// Sends a surplus node the reason for its wait. Otherwise that node logs nothing until the job ends.
 void Coordinator::note_spare(const Peer& peer) {
   if (phase_ != Phase::kRunning || peer.rank >= 0 || round_nodes_.here() < settings_.max_nodes) return;
   const std::string all = std::to_string(settings_.max_nodes);
-  outbox_.send(peer, Waiting{all + " of " + all + " nodes are at work: this one waits as a spare, until one of them is lost"});
+  outbox_.send(peer, Waiting{"the job already runs on " + all + " of " + all +
+                             " nodes: this node is a spare and joins if one of them is lost"});
 }
 
 // ---- who is lost ----
@@ -363,7 +364,7 @@ void Coordinator::consider() {
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
   if (save_next_) {
     if (peers_.ready() >= settings_.min_nodes) return form();
-    return save_after_stop(*save_next_, "fewer nodes than are needed are left", peers_.of_round());
+    return save_after_stop(*save_next_, "fewer nodes are left than --nnodes requires", peers_.of_round());
   }
   const bool may_be_all = elected_ && peers_.unheard() == 0;
   if (!gathering_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
@@ -671,7 +672,7 @@ void Coordinator::save_what_is_held(const Verdict& otherwise, const std::vector<
   save_what_is_held();
 }
 
-// The stop waits no longer for a round in which all workers could save together.
+// A stop no longer waits for a round in which all workers save together. One of `nodes` saves instead.
 void Coordinator::save_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes) {
   save_what_is_held(Verdict{.exit_code = 128 + signal, .why = "stopped by signal " + std::to_string(signal) + ": " + why},
                     nodes);
@@ -694,7 +695,7 @@ void Coordinator::hear(Peer& peer, const Stopped& message) {
   saving_->hear(peer, message);
   const bool alone = message.holds && !last_save_ && !goes_on_after_saving_ && !saving_->step_is_told();
   if (!alone) return check_saving();
-  // No group can form any more without that node's workers, so no other node writes while this one saves.
+  // No group can form without the workers of that node. So no other node writes while this one saves.
   std::vector<Peer*> nodes{&peer};
   for (Peer* other : peers_.of_round()) {
     if (other != &peer) nodes.push_back(other);

@@ -16,7 +16,7 @@ bool config_makes_sense(const Config& config) {
          config.id.round <= kLargestRound && config.arbiter <= Arbiter::kEtcd && (!config.has_arbiter() || config.nodes == 2);
 }
 
-// As --nnodes has them.
+// The counts in the syntax of --nnodes.
 std::string nnodes_text(std::int32_t min_nodes, std::int32_t max_nodes) {
   return min_nodes == max_nodes ? std::to_string(max_nodes) : std::to_string(min_nodes) + ":" + std::to_string(max_nodes);
 }
@@ -37,10 +37,9 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   const bool has_counts = hello.max_nodes != 0 && !hello.coordinates;
   if (has_counts && (hello.min_nodes != settings.min_nodes || hello.max_nodes != settings.max_nodes)) {
     return Refused{.reason = Refusal::kBadHello,
-                   .text = "it was started with --nnodes " + nnodes_text(hello.min_nodes, hello.max_nodes) +
-                           ", and the job at this address with --nnodes " +
-                           nnodes_text(settings.min_nodes, settings.max_nodes) +
-                           "; give every node of a job the same --nnodes, and another job another --rdzv-id"};
+                   .text = "this node has --nnodes " + nnodes_text(hello.min_nodes, hello.max_nodes) +
+                           ", the job at this address has --nnodes " + nnodes_text(settings.min_nodes, settings.max_nodes) +
+                           "; use the same --nnodes on every node, or a different --rdzv-id for a different job"};
   }
   if (hello.local_world_size < 1 || hello.local_world_size > kMaxWorkersPerNode || hello.wanted_group_rank < -1 ||
       hello.wanted_group_rank >= settings.max_nodes || !makes_sense(hello.state)) {
@@ -112,14 +111,14 @@ Entry place_for(const Hello& hello, const EntryView& view) {
     entry.answer = std::move(taken);
     return entry;
   }
-  // A node may have arguments of its own. But a node that no round needs is more likely one of another job.
+  // Nodes of one job may differ in their arguments. But a surplus node that differs probably belongs to another job.
   const bool is_new = view.peers.find(hello.node) == nullptr && !hello.state.current.exists();
   const bool other_command = hello.command != 0 && view.settings.command != 0 && hello.command != view.settings.command;
   if (is_new && other_command && view.peers.connected() >= view.settings.max_nodes) {
     Refused surplus{.reason = Refusal::kBadHello,
-                    .text = "the job at this address has all of its " + std::to_string(view.settings.max_nodes) +
-                            " nodes, and they run another program or other arguments; give another job another --rdzv-id, "
-                            "and a spare node of this job the same command",
+                    .text = "the job at this address has all " + std::to_string(view.settings.max_nodes) +
+                            " nodes and runs another program or other arguments; use a different --rdzv-id for a different "
+                            "job, or the same command for a spare node",
                     .retry_after_ms = (view.settings.lease + view.settings.lease / 5).count()};
     entry.notice = name_of(hello) + ": " + surplus.text;
     entry.answer = std::move(surplus);

@@ -1,6 +1,6 @@
-// Saves the state of a job that ends before a lost worker is replaced: it cannot be replaced, or a stop came and its
-// replacement is not ready in time. The other workers wait with their state, and all hold the same state. So one node after the
-// other is asked to save it, until one has. The coordinator keeps the order and asks (saving.hpp). Pure.
+// Saves the state of a job that ends before a lost worker is replaced. Either no replacement is possible, or a stop came and
+// the replacement is not ready in time. The other workers wait, and all hold the same state. So the coordinator asks one node
+// after the other to save, until one has saved. It sends these requests through saving.hpp. Pure.
 //
 // This class owns which nodes can still be asked, and how the job ends.
 #pragma once

@@ -110,7 +110,7 @@ void Member::hear(LinkId link, const Welcome& message) {
 }
 
 void Member::hear(LinkId link, const Refused& message) {
-  // The node that has this node's place may be gone without a message. If it is still there one lease later, it is alive.
+  // The node that has this place may have died without a message. If it is still a member one lease later, it is alive.
   const bool once_more = message.retry_after_ms > 0 && !std::exchange(was_refused_, true);
   if (message.reason == Refusal::kSetAside || once_more) {
     if (!search_.dialled(link)) return;

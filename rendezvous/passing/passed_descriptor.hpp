@@ -1,5 +1,5 @@
-// A descriptor with some bytes, as one message between two processes of a machine: SCM_RIGHTS over a Unix socket of the kind
-// SOCK_SEQPACKET. Agents pass each other connections and listening ports in this way, and pass the scripts' store its clients.
+// Passes a descriptor and some bytes to another process of the machine, in one message: SCM_RIGHTS over a SOCK_SEQPACKET Unix
+// socket. Agents pass connections and listening ports to each other, and clients to the scripts' store.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ namespace ddprun {
 
 inline constexpr std::size_t kMostPassedBytes = 64 << 10;
 
-// Returns false with errno set: EAGAIN if the receiver has not read enough of the earlier messages.
+// Does not block. Returns false with errno set; EAGAIN: the socket is full of messages that the receiver has not read.
 bool pass_descriptor(int to, int fd, std::string_view bytes);
 
 struct PassedDescriptor {
-  Descriptor descriptor;  // -1: this process had no descriptor left for it
+  Descriptor descriptor;  // -1: none came, or this process has no free descriptor
   std::string bytes;
 };
 
-// nullopt with errno set: no message; errno 0: the other end is closed.
+// Does not block. nullopt: no message, with errno set; 0 means that the other end is closed.
 std::optional<PassedDescriptor> receive_passed_descriptor(int from);
 
 }  // namespace ddprun

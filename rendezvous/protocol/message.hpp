@@ -124,8 +124,8 @@ struct Hello {
   FarewellKey farewell_key{};       // proves that farewells to this node are genuine
   std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: none was given
   std::uint64_t run_directory = 0;  // identifies the holder of its lock when this node tried to take it; 0: not known
-  std::uint64_t command = 0;        // a digest of the program and its arguments; 0: it has them from the job itself
-  std::int32_t min_nodes = 0;       // --nnodes; 0: it has them from the job itself
+  std::uint64_t command = 0;        // a digest of the program and its arguments; 0: not given (ddprun join)
+  std::int32_t min_nodes = 0;       // --nnodes, MIN and MAX; 0: not given (ddprun join)
   std::int32_t max_nodes = 0;
   bool coordinates = false;  // true: a coordinator that announces itself where nodes may be that don't know it
   Workers workers = Workers::kNone;
@@ -178,7 +178,7 @@ struct StopReady {
 struct Stopped {
   RoundId round{};
   bool saved = false;
-  bool holds = false;  // they have not ended: they wait with their state, since the round's group did not form
+  bool holds = false;  // they wait and keep their state instead of ending, since the round's group did not form
 };
 
 // The last message of a node that leaves: its workers are gone, and it does not come back.
@@ -263,7 +263,7 @@ enum class Refusal : std::uint8_t {
   kVersion,    // another protocol version
   kRun,        // another run id
   kRankTaken,  // another node has this --node-rank
-  kBadHello,   // values that make no sense, or that the job does not have
+  kBadHello,   // invalid values, or values that differ from the job's
   kReplaced,   // a later process with this identity is here
   kSetAside,   // the node was lost too often and may come back after retry_after_ms
 };
@@ -272,7 +272,7 @@ struct Refused {
   std::uint16_t protocol = kProtocolVersion;  // together with reason and text first on the wire in every version
   Refusal reason = Refusal::kVersion;
   std::string text{};
-  std::int64_t retry_after_ms = 0;  // for kSetAside; for others: try once more after that time, 0: never
+  std::int64_t retry_after_ms = 0;  // kSetAside: no earlier attempt; others: retry once after this time (0: never)
 };
 
 // The coordinator is not here but there. A coordinator that announces itself is told so when a later term than its own exists.

@@ -58,8 +58,8 @@ struct NodeShellSettings {
   std::uint16_t meet_port = 0;  // 0: a free one, on the node that leads first
   // kYes: this node leads first. kIfPortIsFree: it leads unless another agent has the port, and follows that one then.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
-  // The port at which the nodes meet, where it is a script's MASTER_PORT as well. kServesStore: this process listens there for
-  // the whole job, and gives the clients of the script's store to `take_store_client`. kClosesAtRelease: rank 0 opens it.
+  // What else uses the port at which the nodes meet. kStays: nothing. Otherwise it is the script's MASTER_PORT. kServesStore:
+  // this process keeps listening, and gives store clients to `take_store_client`. kClosesAtRelease: rank 0 opens the port.
   enum class MeetPort { kStays, kServesStore, kClosesAtRelease } closing = MeetPort::kStays;
   std::function<bool(int fd, std::string_view bytes)> take_store_client{};  // as ListenOptions::take_foreign
 };
@@ -98,9 +98,9 @@ class NodeShell {
   void begin();
   void local(MemberEvent event);
   void answer_store(LinkId link, StoreAnswer answer);
-  // Rank 0 takes over the port at which the nodes met.
+  // With kClosesAtRelease, frees the port at which the nodes met, so that rank 0 can open it.
   void close_meet_port();
-  // The port at which the nodes meet, if this process listens there for the whole job and serves the script's store; else 0.
+  // The port at which the nodes meet, if this process listens there with kServesStore; else 0.
   std::uint16_t port_with_store() const;
 
   bool leads_first() const { return settings_.node.leads_first; }

@@ -24,7 +24,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-constexpr std::size_t kMostSenders = 64;  // connected to the inbox, and have sent nothing yet
+constexpr std::size_t kMostSenders = 64;  // connections to the inbox that wait for a message
 constexpr std::chrono::milliseconds kSecondTry{20};
 constexpr int kBacklog = 64;
 
@@ -156,7 +156,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     });
   }
 
-  // Connecting and sending are two system calls of the holder, so its message may come after this agent accepted it.
+  // The holder connects and sends in two system calls. So its message may arrive after this agent accepts the connection.
   void receive_from(std::shared_ptr<stream_descriptor> sender) {
     if (senders_.size() == kMostSenders) close_oldest_sender();
     senders_.push_back(sender);
@@ -171,7 +171,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
 
   void close_oldest_sender() {
     boost::system::error_code ignored;
-    senders_.front()->close(ignored);  // its handler has a reference, too
+    senders_.front()->close(ignored);  // its handler holds a reference as well
     senders_.pop_front();
   }
 

@@ -33,8 +33,8 @@ struct ListenOptions {
   // Called for a peer of another job on this port; true when that job's agent has taken it. Hello and socket are valid during
   // the call only.
   std::function<bool(const ShortRunDigest& run, int fd, std::string_view hello)> hand_over;
-  // Called for a peer that does not speak TLS, with the bytes that it has sent; true if the callee serves it from now on, with
-  // a duplicate of the socket.
+  // Called for a peer that does not speak TLS, with the bytes that it has sent. True: the callee has duplicated the socket and
+  // serves the peer from now on.
   std::function<bool(int fd, std::string_view bytes)> take_foreign;
 };
 

@@ -35,7 +35,7 @@ class Case:
     node_environment: tuple[dict[str, str], ...] = ()  # beside `environment`
     ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
     blocked: tuple[str, ...] = ()
-    masters: int = 1  # under how many names the workers know the first node
+    masters: int = 1  # distinct MASTER_ADDR:MASTER_PORT values in one attempt
     since: str = ""  # an option; a torchrun without it is too old for this case
 
 

@@ -120,8 +120,8 @@ def test_outside_a_job_it_does_nothing(command, library, request, env):
         assert ours.recv(64) == b""
 
 
-def test_a_channel_that_is_given_up_wakes_who_waits_for_the_agent(library, env):
-    """Without an answer it would wait for ever. The agent's end can still send, but takes nothing: the next message fails."""
+def test_a_closed_channel_wakes_a_thread_that_waits_for_the_agent(library, env):
+    """Otherwise the waiter would block forever. The agent's end no longer reads, so the worker's next message fails."""
     code = """
 import ctypes, json, os, socket, struct, threading
 ours, theirs = socket.socketpair()

@@ -18,8 +18,8 @@ def overwrite(file: pathlib.Path) -> None:
         out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
 
 
-# An evaluation after each epoch mostly finds the file first, and saves by a rule of its own. Without one, training finds it.
-@pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without"])
+# With evaluations, an evaluation usually reads the changed file first, and saves by its own rule. Otherwise training reads it.
+@pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without evaluations"])
 @pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
 def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811
     job = Job(ddprun_bin, tmp_path, data, 3, 100000, "--recovery", recovery, eval_every_epochs=eval_every_epochs)

@@ -494,7 +494,7 @@ def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script
 
 @pytest.mark.parametrize("comes", ["between two rounds", "while a round runs"])
 def test_a_node_joins_a_static_job_of_a_script_with_its_own_command(nodes, script, tmp_path, comes):
-    """The node is a new machine, and knows the master port only. There the workers of all nodes use the store in each round."""
+    """The node is a new machine that knows only the master port. In each round the workers of all nodes use the store there."""
     job = script(f"""exec env PYTHONPATH={pathlib.Path(__file__).parent} {sys.executable} -c '
 import os, pathlib, time, tcp_store
 rank, world, out = os.environ["RANK"], int(os.environ["WORLD_SIZE"]), pathlib.Path("{tmp_path}/out")
@@ -518,7 +518,7 @@ while not (out / "enough").exists():
 
     start(0)
     start(1)
-    nodes.until_said(0, "127.0.0.1 means each machine itself: nodes on other machines cannot reach this one there")
+    nodes.until_said(0, "nodes on other machines cannot reach this node: 127.0.0.1 is a loopback address")
     meet("2 2 ")
     replaces = comes == "between two rounds"
     if replaces:

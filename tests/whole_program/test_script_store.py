@@ -105,7 +105,7 @@ except ConnectionError as reason:
 
 
 def test_a_lack_of_descriptors_delays_new_clients_only(job):
-    """No client leaves, so none gives a descriptor back. A second answer comes after the store has looked at the new client."""
+    """No client leaves, so no descriptor becomes free. The second ping is answered after the store tried to accept the new client."""
     done = job("""
 import resource
 socket.setdefaulttimeout(20)

@@ -113,7 +113,7 @@ def test_a_regroup_finds_what_nobody_looked_for(ddprun_bin, data, tmp_path):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", faults, compare=0)
     assert trained.ended.returncode == 0, trained.ended.stderr
     assert trained.failed_rounds == [("signal", "regroup"), ("corrupt_state", "restart")], trained.ended.stderr
-    # Step 16 if the end of rank 2 reset a connection that still carried data of step 17.
+    # Step 16 if the exit of rank 2 reset a connection that still carried data of step 17.
     found = re.search(r"the training states of ranks 0 to 2 differ after step (\d+)", trained.ended.stderr)
     assert found and found[1] in ("16", "17"), trained.ended.stderr
 

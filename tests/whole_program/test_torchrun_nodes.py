@@ -28,7 +28,7 @@ CASES = [
          node_environment=({"PET_NODE_RANK": "0"}, {"PET_NODE_RANK": "1"})),
     Case("static: an endpoint beats the port, options beat variables", "--nnodes 2 --rdzv-endpoint localhost:@port --master-port 1 --local-addr localhost "
          "--rdzv-conf rank=5,timeout=30 --max-restarts 2 @script", {"PET_NODE_RANK": "7", "PET_NNODES": "3"}, workers=2, nodes=RANKED),
-    Case("static: each node has its own name for the first one", "--nnodes 2 --master-port @port @script", workers=2,
+    Case("static: each node uses another name for node 0", "--nnodes 2 --master-port @port @script", workers=2,
          nodes=("--node-rank 0 --master-addr 127.0.0.1", "--node-rank 1 --master-addr localhost"), masters=2),
     Case("static: exit 4 everywhere", STATIC + " --log-dir @logs @script", do={"*": ["exit 4"]}, workers=2, nodes=RANKED,
          find=("^@script FAILED$", "^  exitcode  : 4 ")),

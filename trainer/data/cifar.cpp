@@ -54,7 +54,7 @@ Dataset read_cifar(const fs::path& folder, Cifar kind, Split split, std::int64_t
                                 " bytes, as CIFAR-", record.classes, "'s binary version has them"));
     }
     if (size / record.bytes() > most_records) {
-      throw UsageError(c10::str("'", file.string(), "' has ", size / record.bytes(), " records; a file of CIFAR has at most ",
+      throw UsageError(c10::str("'", file.string(), "' has ", size / record.bytes(), " records; a CIFAR file may have at most ",
                                 most_records));
     }
     paths.push_back(file);

@@ -11,7 +11,7 @@ namespace ddprun::trainer {
 
 enum class Cifar { k10, k100 };
 
-inline constexpr std::int64_t kMostCifarRecords = std::int64_t{1} << 22;  // of a file, 13 GB
+inline constexpr std::int64_t kMostCifarRecords = std::int64_t{1} << 22;  // per file: 13 GB
 inline constexpr ImageSize kCifarImage{.channels = 3, .height = 32, .width = 32};
 
 // data_batch_1.bin to data_batch_5.bin and test_batch.bin, or train.bin and test.bin with their fine labels. Throws UsageError:

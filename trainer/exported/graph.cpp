@@ -63,8 +63,8 @@ void require_sizes(const IValue& sizes) {
   }
 }
 
-// The kernel of weight norm does not check its arguments: it reads one magnitude for each slice of the weights, and divides by
-// the number of weights. A negative dimension is computed from other operators, which do. Throws std::domain_error.
+// The kernel of weight norm does not check its arguments. It reads one magnitude for each slice of the weights, and divides by
+// the number of weights. LibTorch computes a negative dimension with other operators, which check. Throws std::domain_error.
 void require_weight_norm(const torch::jit::Stack& arguments) {
   const at::Tensor& weights = arguments[0].toTensor();
   const at::Tensor& magnitudes = arguments[1].toTensor();
@@ -72,8 +72,9 @@ void require_weight_norm(const torch::jit::Stack& arguments) {
   if (dimension < 0) return;
   const std::int64_t slices = weights.size(dimension);
   if (weights.numel() > 0 && magnitudes.numel() == slices) return;
-  throw std::domain_error("takes " + std::to_string(slices) + " magnitudes for " + std::to_string(weights.numel()) +
-                          " weights, got " + std::to_string(magnitudes.numel()));
+  if (weights.numel() == 0) throw std::domain_error("expected at least one weight");
+  throw std::domain_error("expected " + std::to_string(slices) + " magnitudes, one for each slice of the weights, got " +
+                          std::to_string(magnitudes.numel()));
 }
 
 IValue called(const Statement& statement, const Values& values, c10::Device device) {

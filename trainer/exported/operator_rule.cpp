@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 14> kChoices{"approximate",   "assert_msg
                                                     "ord",           "rounding_mode", "side",   "UPLO"};
 
 // Internals that torch.export writes for public functions: softmax, to(), batch norm, weight norm, interpolation, attention,
-// checks of sizes. Found by an export of each function that PyTorch's own tests list (op_db).
+// checks of sizes. To find them, we exported each function in the list of PyTorch's own tests (op_db).
 constexpr std::array<std::string_view, 42> kInternals{"_adaptive_avg_pool2d",
                                                       "_adaptive_avg_pool3d",
                                                       "_assert_async",

@@ -54,7 +54,7 @@ void Recovery::on_agent_gone() {
 }
 
 channel::Regroup Recovery::begin_group(std::int64_t step) {
-  breaker_.await_abort();  // before the lock: the reader of the channel needs it, also while an abort hangs
+  breaker_.await_abort();  // without the lock: the channel's reader needs it while an abort hangs
   std::unique_lock lock(mutex_);
   breaker_.mend();  // nobody looks for connections while this worker is held
   changed_.wait(lock, [this] { return !held_ || agent_gone_; });

@@ -44,7 +44,7 @@ class GroupBreaker {
 
   // From here until mend() no connection of a group lives, nor one that is being made.
   void break_group();
-  // Waits until the abort of the broken group has returned. It can hang in a driver, so hold no lock here.
+  // Waits until the abort of the broken group has returned. It can hang in a driver, so call this without a lock.
   void await_abort();
   // The old group is gone; the next may be made.
   void mend();

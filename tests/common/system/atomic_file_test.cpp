@@ -47,11 +47,11 @@ TEST(AtomicFile, AnOpenReaderKeepsTheOldFile) {
   EXPECT_EQ(text, "old");
 }
 
-TEST(MakeDurableFolder, MakesAllThatAreMissingUnderAnyName) {
+TEST(MakeDurableFolder, CreatesAllMissingParentsForAnySpelling) {
   const TemporaryFolder folder;
   make_durable_folder(folder / "a/b/c");
   make_durable_folder(folder / "d/");
-  make_durable_folder(folder.path());  // is there
+  make_durable_folder(folder.path());  // exists already
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   make_durable_folder("checkpoints");

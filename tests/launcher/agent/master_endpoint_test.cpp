@@ -1,5 +1,5 @@
-// The store of a round listens only after the store of the round before is closed, and a port that is lost between two rounds
-// does not end the job.
+// The store of a round listens only after the previous store is closed. A port that is lost between two rounds does not end
+// the job.
 #include "launcher/agent/master_endpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -69,11 +69,11 @@ class StoppedGuardian {
   std::optional<GuardianLink> link_;
 };
 
-// A job on many machines with one node: this one, which coordinates it and has rank 0.
+// A job on many machines whose only node is this one: it is the coordinator and has rank 0.
 class OneNode {
  public:
   explicit OneNode(const Plan& plan) {
-    ::unsetenv("HOME");  // the node must not be remembered
+    ::unsetenv("HOME");  // the node must not write a record
     ::unsetenv("XDG_STATE_HOME");
     NetworkStart start;
     start.shell.token = "5f0c6c1e9a47b83d20d1e4f7a95b3c68f21d0e7b4a8896c35d1f2e0b7a4c9d83";
@@ -116,7 +116,7 @@ Round round_of(MasterEndpoint& endpoint, const Plan& plan, StoppedGuardian& guar
   return {settings.master_port, settings.agent_store};
 }
 
-// Another program's server, which listens at that port.
+// A server of another program that listens at `port`.
 struct OtherServer {
   explicit OtherServer(int port) : acceptor(io, {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)}) {}
   boost::asio::io_context io;
@@ -159,8 +159,8 @@ TEST(MasterEndpoint, WhereOnlyItsPortWillDoRankZeroTries) {
   running.join();
 }
 
-// An error would end the job with "wrong command line". Another program may have the port if rank 0 was on another node.
-TEST(MasterEndpoint, APortThatIsTakenInALaterRoundIsLeftToRankZero) {
+// An error would end the job with "wrong command line". Another program can take the port while rank 0 is on another node.
+TEST(MasterEndpoint, IfAnotherProgramTakesThePortLaterRankZeroTriesIt) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   Plan plan = plan_with(PortNeed::kExactly);
@@ -175,8 +175,8 @@ TEST(MasterEndpoint, APortThatIsTakenInALaterRoundIsLeftToRankZero) {
   EXPECT_EQ(settings.master_port, plan.master_port);
 }
 
-// A command of --on-failure starts as a copy of the agent, and for a moment it has the agent's descriptors.
-TEST(MasterEndpoint, APortOfManyRoundsIsNotTakenAgainFromAProcessThatHasACopy) {
+// An --on-failure command starts as a copy of the agent, and briefly holds the agent's descriptors.
+TEST(MasterEndpoint, ThePortNameSurvivesACopyOfItsDescriptorInAnotherProcess) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   const Plan plan = plan_with(PortNeed::kExactly);
@@ -196,12 +196,12 @@ TEST(MasterEndpoint, APortOfManyRoundsIsNotTakenAgainFromAProcessThatHasACopy) {
   EXPECT_TRUE(settings.agent_store);
 }
 
-// Rank 0 tries then, and its failure is retried.
-TEST(MasterEndpoint, AStoreThatCannotListenInALaterRoundIsLeftToRankZero) {
+// Rank 0 then opens the port. If it fails, the restart policy retries.
+TEST(MasterEndpoint, IfTheStoreCannotListenLaterRankZeroHostsIt) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   Plan plan = plan_with(PortNeed::kExactly);
-  plan.agent_store = false;  // then the held port lets another server in
+  plan.agent_store = false;  // so the held port admits another listener
   EXPECT_FALSE(round_of(endpoint, plan, guardian).agent_store);
   const OtherServer other(plan.master_port);
   plan.agent_store = true;

@@ -76,11 +76,11 @@ TEST(EventCommands, WithoutADescriptorNoneIsStarted) {
   commands.finish();
 }
 
-// The name of the master port would be taken for a moment, and the next round needs it.
-TEST(EventCommands, WhenOneIsStartedItHasNoDescriptorOfTheAgent) {
+// An inherited descriptor would keep the name of the master port, which the next round needs.
+TEST(EventCommands, ACommandInheritsNoDescriptorOfTheAgent) {
   boost::asio::io_context io{1};
   EventCommands commands(io, {.on_failure = ":"}, [](const std::string&) {});
-  for (int i = 0; i < 50; ++i) {  // a copy that is closed too late is not seen each time
+  for (int i = 0; i < 50; ++i) {  // a copy that is closed too late shows only in some runs
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     commands.on(RoundFailed{});

@@ -294,7 +294,7 @@ TEST_F(HoldingMember, AnEndWhileTheyComeTogetherSavesWhatWasKept) {
   EXPECT_EQ(says(2, channel::GroupFormed{1, 40}), Lines{"save 0,1,2"});
 }
 
-TEST_F(HoldingMember, AStopWhileAReplacementLoadsLeavesTheOthersToTheCoordinator) {
+TEST_F(HoldingMember, AStopWhileAReplacementLoadsLetsTheCoordinatorChooseWhoSaves) {
   dies(1);
   released(1, 1);
   on(SaveOrdered{SIGTERM});
@@ -312,7 +312,7 @@ TEST_F(HoldingMember, AStopWhileAReplacementLoadsLeavesTheOthersToTheCoordinator
   EXPECT_EQ(emitted<RegroupFailed>().size(), 0u);
 }
 
-TEST_F(HoldingMember, AStopWhoseReplacementFailsWaitsNoLonger) {
+TEST_F(HoldingMember, AStopHoldsImmediatelyWhenTheReplacementFails) {
   dies(1);
   released(1, 1);
   on(SaveOrdered{SIGTERM});

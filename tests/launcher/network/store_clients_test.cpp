@@ -1,12 +1,14 @@
-// Clients of the scripts' store at a port at which the agent listens: which are passed to the store of a round, which wait for
-// the next one, and which are no clients.
+// Connections to the agent's port. Some are passed to the store of a round, some wait for the next store, and some are not
+// store clients.
 #include "launcher/network/store_clients.hpp"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -27,7 +29,7 @@ constexpr std::string_view kPing("\x0d", 1);
 
 class Clients : public testing::Test {
  protected:
-  // A connection from 127.0.0.1 to 127.0.0.1.
+  // The accepted end of a connection from 127.0.0.1 to 127.0.0.1.
   int connection() {
     tcp::socket caller(io_);
     caller.connect(listener_.local_endpoint());
@@ -35,7 +37,7 @@ class Clients : public testing::Test {
     accepted_.push_back(listener_.accept());
     return accepted_.back().native_handle();
   }
-  // The bytes of the next client that comes to the store; "-": none has come.
+  // The bytes of the next client that reaches the store; "-" if there is none.
   static std::string next(const ListeningSockets& store) {
     const auto passed = receive_passed_descriptor(store.all().at(0));
     return passed && passed->descriptor.get() >= 0 ? passed->bytes : "-";
@@ -64,9 +66,48 @@ TEST_F(Clients, ArePassedOnOrWaitForTheStoreOfTheNextRound) {
   EXPECT_EQ(next(store), kPing);
 }
 
-TEST_F(Clients, AllComeToAStoreThatTakesThemSlowly) {
+TEST_F(Clients, OfANewRoundDoNotComeToTheStoreOfTheLastOne) {
+  const ListeningSockets last = clients_.open({});
+  clients_.expect();
+  EXPECT_TRUE(clients_.take(connection(), kPing));
+  EXPECT_EQ(next(last), "-");
   const ListeningSockets store = clients_.open({});
-  constexpr int kMany = 400;  // more than the socket takes
+  EXPECT_EQ(next(store), kPing);
+}
+
+// The soft limit of open files while it lives.
+class OpenFiles {
+ public:
+  explicit OpenFiles(rlim_t most) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit other{std::min(most, before_.rlim_max), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &other);
+  }
+  ~OpenFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Clients, ThatWaitLeaveMostDescriptorsToTheAgent) {
+  const int fd = connection();
+  clients_.expect();
+  {
+    const OpenFiles limit(256);
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(clients_.take(fd, kPing));
+  }
+  const ListeningSockets store = clients_.open({});
+  int came = 0;
+  while (next(store) != "-") ++came;
+  EXPECT_EQ(came, 256 / 4);
+}
+
+TEST_F(Clients, AllReachAStoreThatReadsSlowly) {
+  const OpenFiles limit(4096);
+  const ListeningSockets store = clients_.open({});
+  constexpr int kMany = 400;  // more than the socket's buffer holds
   const int fd = connection();
   for (int i = 0; i < kMany; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
   int came = 0;
@@ -80,7 +121,7 @@ TEST_F(Clients, AllComeToAStoreThatTakesThemSlowly) {
   }
 }
 
-TEST_F(Clients, OutlastInterruptionsThatEndAnAgentsConnection) {
+TEST_F(Clients, HaveNoUserTimeoutWhenPassedOn) {
   const ListeningSockets store = clients_.open({});
   const int fd = connection();
   const int timeout = 5000;
@@ -94,7 +135,7 @@ TEST_F(Clients, OutlastInterruptionsThatEndAnAgentsConnection) {
   EXPECT_EQ(left, 0);
 }
 
-TEST_F(Clients, OfOtherProtocolsOrAtOtherAddressesAreNone) {
+TEST_F(Clients, OfOtherProtocolsOrAddressesAreRefused) {
   clients_.expect();
   EXPECT_FALSE(clients_.take(connection(), "GET / HTTP/1.1"));
   EXPECT_FALSE(clients_.take(connection(), ""));

@@ -316,7 +316,7 @@ class AgentInWorld final : public SimulatedLauncher {
         std::all_of(workers_.begin(), workers_.end(), ended_well))
       over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
-    // Workers that hold their state do not wait for the end of a replacement that is killed.
+    // A node whose workers hold their state reports this before a killed replacement has exited.
     const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
     if (std::any_of(workers_.begin(), workers_.end(), is_left)) host_.violate("a round is said to be over while a worker runs");
     const auto done = [](const Worker& w) { return w.is_done; };

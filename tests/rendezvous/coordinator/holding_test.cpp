@@ -63,7 +63,7 @@ TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
 }
 
 // A stop came while a replacement on the other node was loading.
-TEST_F(RunningRound, ANodeWhoseWorkersStillHoldTheirStateAtAStopSavesIt) {
+TEST_F(RunningRound, AtAStopANodeWithHeldStateSavesIt) {
   for (const LinkId link : {kOther, kSelfLink}) says(link, StopAsk{15});
   ASSERT_TRUE(saves_.contains(kSelfLink));
   EXPECT_FALSE(saves_.at(kSelfLink).held);

@@ -255,7 +255,7 @@ TEST_F(TwoOfThree, AHandoverWaitsALeaseForWhoIsLostWithItsWorkers) {
   EXPECT_TRUE(handed_over_.contains(kOther));
 }
 
-TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSavesWhatIsHeldHereOrSaysWhyNot) {
+TEST_F(TwoOfThree, ASignalWithTooFewNodesSavesTheHeldStateOrReportsWhyNot) {
   const RoundId first = round();
   says(kOther, Leave{"a signal"});
   says(kThird, Leave{"a signal"});
@@ -267,7 +267,7 @@ TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSavesWhatIsHeldHereOrSaysWhyNot) {
   says(kSelfLink, Stopped{.round = first});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 143);
-  EXPECT_NE(job_over_->why.find("fewer nodes than are needed"), std::string::npos);
+  EXPECT_NE(job_over_->why.find("fewer nodes are left than --nnodes requires"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A node that the job does not need: of the same job it waits as a spare and is told so, of another one it is refused.
+// A surplus node of the same job receives a notice and waits as a spare. A node of another job is refused.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,7 +30,7 @@ class Surplus : public testing::Test {
       if (std::holds_alternative<Release>(send->message)) ++released_[send->link];
     }
   }
-  // The node has its link's number.
+  // The node's id is the number of its link.
   void join(LinkId link, std::uint64_t command, std::int32_t min_nodes = 2, std::int32_t max_nodes = 2) {
     on(coordinator_event::Opened{link});
     Hello hello;
@@ -58,28 +58,28 @@ class Surplus : public testing::Test {
 
 TEST_F(Surplus, OfAnotherProgramIsRefusedOnceTheJobIsComplete) {
   join(kSelfLink, kCommand);
-  join(5, kOtherCommand);  // it is needed: nodes may have arguments of their own
+  join(5, kOtherCommand);  // needed, so accepted: nodes of a job may differ in their arguments
   EXPECT_EQ(welcomed_[5], 1);
   join(6, kOtherCommand);
   EXPECT_EQ(welcomed_[6], 0);
   ASSERT_TRUE(refused_.contains(6));
   EXPECT_NE(refused_.at(6).text.find("another program or other arguments"), std::string::npos) << refused_.at(6).text;
   EXPECT_GT(refused_.at(6).retry_after_ms, 0) << "one of the two may be gone without a message";
-  join(7, 0);  // `ddprun join`: it has the command from the job
+  join(7, 0);  // `ddprun join` gets the command from the job
   EXPECT_EQ(welcomed_[7], 1);
 }
 
-TEST_F(Surplus, OfTheSameProgramIsToldThatItWaits) {
+TEST_F(Surplus, OfTheSameProgramReceivesANoticeThatItIsASpare) {
   join(kSelfLink, kCommand);
   join(5, kCommand);
   ASSERT_EQ(released_[5], 1);
   EXPECT_FALSE(waits_.contains(5));
   join(6, kCommand);
   EXPECT_EQ(welcomed_[6], 1);
-  EXPECT_EQ(waits_[6], "2 of 2 nodes are at work: this one waits as a spare, until one of them is lost");
+  EXPECT_EQ(waits_[6], "the job already runs on 2 of 2 nodes: this node is a spare and joins if one of them is lost");
 }
 
-TEST_F(Surplus, OrNeededWithAnotherNumberOfNodesIsRefused) {
+TEST_F(Surplus, WithOtherNodeCountsIsRefusedEvenIfNeeded) {
   join(kSelfLink, kCommand);
   join(5, kCommand, 3, 3);
   join(6, kCommand, 1, 2);

@@ -54,9 +54,9 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   net.io.poll();  // a call that was under way ends by being cancelled
 }
 
-// The port's listener copies the descriptor of that connection, to pass it on.
+// The listener duplicates the descriptor of such a connection to pass it on.
 TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
-  ::unsetenv("HOME");  // the node must not be remembered
+  ::unsetenv("HOME");  // the node must not write a record
   ::unsetenv("XDG_STATE_HOME");
   const std::vector<int> inherited = inherited_sockets();
   Net net;
@@ -70,7 +70,7 @@ TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
       net.io, std::move(settings), [](const ShellEvent&) {}, [](const std::string&) {});
   const auto transport = net.transport(kToken, kJoinRunId, {}, static_cast<std::uint8_t>(kProtocolVersion));
   const auto call = net.call(*transport, to(shell->meeting_point().port));
-  bool inherits = false;  // at any moment, since the shell soon closes the connection
+  bool inherits = false;  // checked at every step, since the shell soon closes the connection
   ASSERT_TRUE(net.run_until([&] {
     inherits = inherits || inherited_sockets() != inherited;
     return call->has_value();

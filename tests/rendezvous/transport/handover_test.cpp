@@ -68,8 +68,8 @@ TEST_F(SharedPort, EachJobGetsItsMembers) {
   EXPECT_TRUE(net_.log.empty()) << net_.log.front();
 }
 
-// A holder connects to the inbox, and sends the connection in a later system call.
-TEST_F(SharedPort, AnInboxWaitsForAMessageThatComesAfterItsSender) {
+// A holder connects to the inbox, and passes the descriptor in a later system call.
+TEST_F(SharedPort, AnInboxWaitsForAMessageSentAfterTheConnect) {
   const Job job(net_, "second", port_);
   const std::string name =
       "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port_) + "/" + to_hex(job.transport->run());
@@ -79,7 +79,7 @@ TEST_F(SharedPort, AnInboxWaitsForAMessageThatComesAfterItsSender) {
   const Descriptor sender(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   ASSERT_EQ(::connect(sender.get(), reinterpret_cast<const sockaddr*>(&inbox), size), 0);
-  for (int i = 0; i < 10; ++i) net_.run_ready();  // the inbox has accepted the sender by now
+  for (int i = 0; i < 10; ++i) net_.run_ready();  // by now the inbox has accepted the sender
 
   boost::asio::ip::tcp::acceptor front(net_.io, {boost::asio::ip::address_v4::loopback(), 0});
   const auto call = net_.call(*job.agent, to(front.local_endpoint().port()));

@@ -80,12 +80,13 @@ TEST(Cifar, SamplesAreCutAndTheirShapeIsKnownWithoutAFile) {
   EXPECT_THROW(load_pictures(config, Split::kTest), UsageError);
 }
 
-// The memory for all records is allocated first, so a file that is no CIFAR file must not decide how much.
-TEST(Cifar, AFileHasALimitOfRecords) {
+// Memory for all records is allocated first. So a huge file that is not CIFAR must be refused before that.
+TEST(Cifar, AFileWithTooManyRecordsIsRefused) {
   TemporaryFolder folder;
   write_cifar10(folder);
   EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 2), "");
-  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 1), "data_batch_1.bin' has 2 records; a file of CIFAR has at most 1");
+  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 1),
+            "data_batch_1.bin' has 2 records; a CIFAR file may have at most 1");
 }
 
 TEST(Cifar, FilesThatAreNoneAreRefused) {

@@ -209,7 +209,7 @@ TEST(Graph, InternalsOfPublicFunctionsAreAllowed) {
   EXPECT_EQ(results.front().sizes(), at::IntArrayRef({2, 1, 2, 2}));
 }
 
-TEST(Graph, WeightNormReadsNothingButItsArguments) {
+TEST(Graph, WeightNormRefusesAWrongNumberOfMagnitudes) {
   const auto weight_norm = [](at::IntArrayRef weights, at::IntArrayRef magnitudes, const char* dimension) -> std::string {
     const std::string lines =
         std::string("%0 = batch v\n%1 = batch g\n%2 = op aten::_weight_norm %0 %1 ") + dimension + "\nreturn %2\n";
@@ -224,7 +224,7 @@ TEST(Graph, WeightNormReadsNothingButItsArguments) {
   EXPECT_EQ(weight_norm({4, 3}, {1, 3}, "i1"), "");
   EXPECT_EQ(weight_norm({4, 3, 2}, {1, 3, 1}, "i1"), "");
   EXPECT_EQ(weight_norm({4, 3}, {}, "i-1"), "");
-  EXPECT_TRUE(weight_norm({400000, 3}, {1, 1}, "i0").starts_with("g:4: aten::_weight_norm: takes 400000 magnitudes"));
+  EXPECT_TRUE(weight_norm({400000, 3}, {1, 1}, "i0").starts_with("g:4: aten::_weight_norm: expected 400000 magnitudes"));
   EXPECT_NE(weight_norm({4, 3}, {0}, "default"), "");
   EXPECT_NE(weight_norm({0, 3}, {4, 1}, "i0"), "") << "divides by 0";
   EXPECT_NE(weight_norm({4, 3}, {4, 1}, "i2"), "");

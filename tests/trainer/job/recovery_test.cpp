@@ -26,7 +26,7 @@ std::exception_ptr lost_peer() {
   return std::make_exception_ptr(std::runtime_error("Connection closed by peer [127.0.0.1]:4711"));
 }
 
-// As an ncclCommAbort() that hangs in a driver, until end() is called.
+// Its abort() blocks until end() is called, as an ncclCommAbort() that hangs in a driver does.
 class HangingBackend final : public c10d::Backend {
  public:
   HangingBackend() : Backend(0, 2) {}

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -78,8 +79,8 @@ bool is_of_this_machine(const Peer& peer, const Peer& here) {
 
 // The kernel closes a passed connection that is received while none is free. Until then it waits in the socket. False: errno
 // says why.
-bool a_descriptor_is_free(int any) {
-  return Descriptor(::fcntl(any, F_DUPFD_CLOEXEC, 0)).get() >= 0;
+bool a_descriptor_is_free() {
+  return Descriptor(::eventfd(0, EFD_CLOEXEC)).get() >= 0;
 }
 
 bool a_client_waits(int agent) {
@@ -249,7 +250,7 @@ void StoreServer::accept_from(int listener) {
 // Takes clients from an agent that listens itself. The agent has already read the first bytes of each one.
 void StoreServer::take_from(int agent) {
   for (;;) {
-    if (a_client_waits(agent) && !a_descriptor_is_free(agent)) return pause();
+    if (a_client_waits(agent) && !a_descriptor_is_free()) return pause();
     auto passed = receive_passed_descriptor(agent);
     if (!passed) break;
     sockaddr_storage from{};

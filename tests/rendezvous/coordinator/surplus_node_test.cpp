@@ -85,8 +85,8 @@ TEST_F(Surplus, WithOtherNodeCountsIsRefusedEvenIfNeeded) {
   join(6, kCommand, 1, 2);
   EXPECT_EQ(welcomed_[5] + welcomed_[6], 0);
   ASSERT_TRUE(refused_.contains(5) && refused_.contains(6));
-  EXPECT_NE(refused_.at(5).text.find("--nnodes 3, and the job at this address with --nnodes 2;"), std::string::npos);
-  EXPECT_NE(refused_.at(6).text.find("--nnodes 1:2, and the job"), std::string::npos) << refused_.at(6).text;
+  EXPECT_NE(refused_.at(5).text.find("--nnodes 3, the job at this address has --nnodes 2;"), std::string::npos);
+  EXPECT_NE(refused_.at(6).text.find("--nnodes 1:2, the job"), std::string::npos) << refused_.at(6).text;
   EXPECT_EQ(refused_.at(5).retry_after_ms, 0);
   join(7, kCommand, 0, 0);
   EXPECT_EQ(welcomed_[7], 1);

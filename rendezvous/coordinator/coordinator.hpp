@@ -1,6 +1,6 @@
-// The coordinator of a job: who is here, when a round starts, when it ends, and when the job is over, as a pure state machine.
-// Connections, messages and the time go in; messages and facts come out. node.hpp holds one when its node leads; the node's own
-// member is one of its members, over kSelfLink.
+// The coordinator of a job (a leader in Raft). It decides who takes part in a round, when a round starts and ends, and when the
+// job is over. It is a pure state machine: connections, messages and the time go in, messages and facts come out. node.hpp owns
+// one while its node leads. The node's own member is one of its members, over kSelfLink.
 //
 //     gathering -> running -> ending -> [pausing] -> gathering ...      a failure, or a change of members
 //                  running -> saving -> concluding -> over              a signal
@@ -8,13 +8,37 @@
 //                  running -> [saving] -> ending -> handed over         a signal to its own node, when the others continue
 //        ending -> [saving] -> concluding -> over                       no further restart
 //
-// It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
-// workers have stopped, since it granted them no more time than it had itself.
+// The problem. Each node sees a failure differently. A worker on node b crashes. A moment later the workers of a and c fail,
+// since their peer is gone. Nodes that decide alone could count three restarts for one crash, and disagree about ranks. So one
+// node decides for all. But that node can die, freeze or be cut off between any two messages.
 //
-// It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
-// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (round_nodes.hpp), which
-// nodes are the job (membership.hpp), until when it leads (leadership.hpp), how all stop after a signal (saving.hpp), and when
-// it hands over (handing_over.hpp).
+// The idea. A round ends at the first report. The failure is judged when all workers of the round are gone or held. Suppose the
+// report of a arrives first. The coordinator sends RoundOver to all nodes, so that no worker waits for a dead peer. Then the
+// report of b arrives and replaces that of a as the cause: "my peer is gone" is a consequence. Among other failures the
+// earliest is the cause. When the last node is Ready, the policy judges the crash on b: one restart for the whole job. If a
+// node was lost meanwhile, no restart is counted, since a lost node makes workers fail.
+//
+// Its state must not die with it. Each release carries the restart counts, and each Hello carries the rounds that a node knows.
+// So a successor continues from the Hellos of its electors. The coordinator leads as long as a majority of the round's nodes
+// answers, and steps down otherwise (leadership.hpp, rules.hpp). It never grants workers more time than it has itself, so the
+// grants end before another node can lead. on() checks the authority before each event. A process that was frozen may wake with
+// an expired lease and a full queue. It must not answer any of it.
+//
+// What was tried. Four waits look superfluous. Without each of them the simulator found failures (docs/internals/decisions).
+//   No round starts before a majority knows the last one. Otherwise leading would take three majorities, and jobs got stuck.
+//   A node is ready only after it has answered its Welcome. A Hello may arrive seconds after its machine has lost power.
+//   After a stop signal, stop_call must pass for signals to other nodes. Otherwise the first node left alone, and jobs ended
+//   unsaved: a scheduler signals all nodes of a job, but not at the same moment.
+//   A majority knows the job's end before it is final (concluding.hpp). Otherwise a successor ran a finished job again.
+// The wait for workers is bounded, since a worker that is stuck in the kernel never ends (stragglers.hpp).
+//
+// The cost. All decisions pass through one node. If it is lost without a handover or a farewell, the job has no coordinator for
+// at least 1.25 leases.
+//
+// The class owns the phase, the state and end of the running round, the job's budget, and the deadlines. Its parts own the
+// rest: connected nodes (peers.hpp, strangers.hpp, losses.hpp), nodes of the round (round_nodes.hpp), nodes whose majority
+// counts (membership.hpp), the lease (leadership.hpp), the save after a signal (saving.hpp), and the handover
+// (handing_over.hpp).
 #pragma once
 
 #include <cstdint>
@@ -57,7 +81,7 @@ struct Heard {
   FromMember message{};
 };
 struct Tick {};
-// The arbiter of a round of two has given its vote to this node, once and for ever.
+// The arbiter of a round of two has given its vote to this node. That vote is final.
 struct ArbiterVotes {
   RoundId origin{};
 };
@@ -82,14 +106,14 @@ class Coordinator {
 
   // The reason why the next round does not start, for messages and for the simulator.
   std::string waits_for() const;
-  // All its nodes are being stopped, or one of them at least.
+  // Whether nodes are asked to stop, workers save, or the job is about to end.
   bool is_stopping() const {
     return !leaving_.empty() || save_next_ || phase_ == Phase::kSaving || phase_ == Phase::kConcluding;
   }
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
   std::int64_t counted() const { return leadership_.counted(); }
-  // Whether the node with that address is here.
+  // Whether a node that listens at that address is connected.
   bool knows(const Address& address) const { return peers_.knows(address); }
 
  private:
@@ -111,11 +135,11 @@ class Coordinator {
   void hear(Peer& peer, const Stopped& message);
   void hear(Peer& peer, const Leave& message);
   void hear(Peer& peer, const Ping& message);
-  void hear(Peer&, const Vote&) {}  // a vote of the election that it has already won
+  void hear(Peer&, const Vote&) {}  // late: the election is won already
   void hear(Peer& peer, const StoreAsk& message);
   void hear(Peer& peer, const JobQuestion& message) { ask_nodes(peer, message, peers_, outbox_); }
   void hear(Peer& peer, const NodeAnswer& message) { pass_on(peer, message, peers_, outbox_); }
-  void hear(Peer&, const Resume&) {}  // both belong to the session (rendezvous/node)
+  void hear(Peer&, const Resume&) {}  // Resume and Received belong to the session (rendezvous/node)
   void hear(Peer&, const Received&) {}
 
   // ---- who comes in ----
@@ -145,10 +169,10 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: nodes of the round do not count
+  std::int64_t spares_ready() const { return peers_.ready(); }  // valid while a round runs: its own nodes are not ready
 
   // ---- how a round ends ----
-  enum class Others { kStop, kHold };  // what happens to workers that could continue
+  enum class Others { kStop, kHold };  // for workers that could continue
   void end_round(OverReason reason, const std::string& why, Others others);
   void check_ended();
   void judge();
@@ -188,7 +212,7 @@ class Coordinator {
   std::uint64_t term_ = 1;
   bool elected_ = false;
 
-  // The parts that it owns.
+  // ---- parts ----
   Strangers strangers_;
   Stragglers stragglers_;
   Peers peers_;
@@ -197,28 +221,28 @@ class Coordinator {
   Leadership leadership_;
   Founding founding_;
   Gathering gathering_;
-  std::optional<Saving> saving_;  // from kSaving on
+  std::optional<Saving> saving_;  // set from kSaving on
   bool goes_on_after_saving_ = false;
-  std::optional<LastSave> last_save_;  // set when no round follows: waiting nodes are asked to save, one after another
-  Concluding concluding_;              // from kConcluding on
+  std::optional<LastSave> last_save_;  // set when no round follows: one node after another is asked to save
+  Concluding concluding_;              // used from kConcluding on
 
-  // About the running round, and how it ended.
+  // ---- the running round, and how it ended ----
   Budget budget_;
   Release release_;  // the part that is the same for all nodes
   RoundNodes round_nodes_;
   Leaving leaving_;
   HandingOver handing_over_;
-  bool held_ = false;                     // the round ended so that workers may wait with their state
+  bool held_ = false;                     // workers were allowed to keep their state and wait
   std::optional<FailureReport> failure_;  // the first cause
-  bool members_changed_ = false;          // while the round ended
-  bool judged_ = false;                   // its failure is judged
+  bool members_changed_ = false;          // a node was lost while the round ended, so the failure costs no restart
+  bool judged_ = false;                   // the budget includes the failure
   JobOver over_;
 
-  // The signal that came while workers waited with their state: the next round begins only to save it.
+  // Set if a signal came while workers waited with their state: the next round starts only to save that state.
   std::optional<std::int32_t> save_next_;
-  Time save_next_by_{};  // when waiting for that is given up
+  Time save_next_by_{};  // deadline for the start of that round
 
-  std::optional<Time> absorb_at_;  // when late joiners are taken in
+  std::optional<Time> absorb_at_;  // when the round ends to admit nodes that joined late
   std::optional<Time> pause_ends_;
   Time over_at_{};
   std::optional<Time> linger_ends_;

@@ -1,13 +1,37 @@
-// The coordinator's lease: until when it may lead, and how much of that time it grants its members. The coordinator asks before
-// each event, and lets this class answer pings. Pure.
+// The coordinator's leader lease: until when it may lead, and how much of that time it grants its members. The coordinator
+// checks it before each event, and answers pings through this class. Pure.
 //
-// A member that sends a stamp back promises not to vote for another candidate for 1.25 leases from then on. So for one lease
-// after the newest stamp that a majority has sent back, no other node can lead. Until a round is committed, this also takes a
-// majority of the round before.
+// The problem. A coordinator that is cut off cannot notice it. The other nodes elect another one, and two rounds train and
+// write checkpoints at the same time. So a coordinator must know by its own clock until when no other node can lead. Clocks of
+// nodes are not synchronized, their rates may differ by 10 %, and a message may take any time.
 //
-// This class owns when this coordinator was elected, when it released the current round and the one before, when it last
-// counted, and the pings that got too short a grant, or came before the round was committed. The stamps are the peers', the
-// rounds the membership's.
+// The idea. The coordinator puts a stamp of its own clock into each Welcome and Pong. A member sends the newest stamp back with
+// its next ping. That proves that it heard the coordinator after the stamp was made. A member does not vote for 1.25 leases
+// after it last heard its coordinator. So for one lease after the newest stamp that a majority has sent back, no other node can
+// lead. We count from the stamp, not from the arrival of the ping: the ping may have been on its way for seconds. The sender
+// alone reads its stamps, so clocks need not agree. Their rates may differ: one lease by a slow clock is 1.111 leases, and 1.25
+// leases by a fast one are 1.136 (rules.hpp).
+//
+// Example: a round of five, a lease of 5 s. The coordinator always hears itself. The newest stamps that the others have sent
+// back are 12.0, 11.4, 9.0 and 3.0 s. A majority is three nodes: the coordinator, 12.0 and 11.4. So the lease ends at 16.4 s.
+// If no newer stamp comes back, a ping at 14.0 s gets a grant of 2.4 s: the rest of the lease, and at most 0.8 leases.
+//
+// Until a round is committed (quorum.hpp), the lease also needs a majority of the round before. The earlier end counts.
+//
+// What was tried.
+//   The lease under the round before was counted from stamps alone. It ended the moment that the next round began. Now a
+//   release counts as a stamp: a node can vote as a part of the round only after it was released into it (authority_test.cpp).
+//   A node that pinged before a majority had answered got its grant with its next ping, a second later. The node of an elected
+//   coordinator was always late by that. Now such pings are answered again as soon as the grant is long enough.
+//   Nodes learned only with their next ping that a round is committed. When a round had grown from two nodes to three, its
+//   coordinator was lost in that time. The two others are a majority of three, but not of the two before, and the job ended.
+//   Now the successors get that news at once. One of them is enough, so the other nodes still wait for their next ping.
+//
+// The cost. A ping and an answer for each node every 0.2 leases. A count takes one pass over all nodes. With more than 64 nodes
+// the result is kept for a fiftieth of a lease. That is safe: newer stamps only extend the lease.
+//
+// This class owns the times of its election, of the last two releases and of the last count, and the pings that got too short a
+// grant. Peers owns the stamps and each node's last ping from before the commit, Membership the rounds.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +49,8 @@ namespace ddprun::rendezvous {
 
 // The newest stamp that a node has answered, and its group rank.
 using Answer = std::pair<Time, std::int32_t>;
-// Sorts by time, the newest first. Among so many answers that they could not be enough, it leaves the order open.
+// Puts the newest answers first. Only the answers around half of the votes must be in order: fewer are no majority, and more
+// are not needed.
 void newest_first(std::vector<Answer>& answers, const Config& round, const Rules& rules);
 
 class Leadership {
@@ -36,34 +61,33 @@ class Leadership {
         rules_(settings.rules),
         stays_until_(now + part_of(settings.lease, settings.rules.authority)) {}
 
-  // Answers a ping with that stamp: how long the node's workers may run. When that is enough for workers to start, it also
-  // answers again those nodes that got too little before. `founded` false: nothing is granted, since too few nodes have
-  // installed the first round (founding.hpp).
+  // Answers the ping that has this stamp with a grant: how long the node's workers may run. If that is enough to start workers,
+  // also answers again the pings that got too short a grant. `founded` false: grants 0, since too few nodes have installed the
+  // first round (founding.hpp).
   void answer(Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
               Outbox& outbox);
-  // The answer comes with the next call of answer() that grants enough, or with the news that the round is committed.
+  // Leaves the ping unanswered until a call of answer() grants enough, or committed() answers it.
   void answer_later(Peer& peer, std::int64_t stamp, const Membership& membership);
-  // The round is committed now. Its successors hear of it at once, in one more answer to a ping whose first answer could not
-  // say so. Their next ping may be too late: if the coordinator were lost before it, the round before might still count as
-  // well. When a round has grown from two nodes to three, the two nodes that are left are no majority of that round. One
+  // The round is committed now. Answers the last ping of each successor again, if its first answer could not contain that. One
   // informed successor is enough (known_committed() in rendezvous/node/succession.hpp).
   void committed(const std::vector<Successor>& successors, bool founded, const Membership& membership, const Peers& peers,
                  Now now, Outbox& outbox);
-  // When it ends if no other answer comes; nothing: it does not end by itself.
+  // When the lease ends if no further ping arrives. nullopt: it does not end by itself, since there is no round yet.
   std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
   bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
 
-  // Rounds of two in which only this node has answered lately, and whose arbiter has not voted for it: its authority ends soon,
-  // unless the other node answers or the arbiter votes. alone_at() says when a round will be one of them if no answer comes.
+  // Rounds of two whose other node is gone or has been silent for 0.6 leases, and whose arbiter has not voted for this node.
+  // The lease ends soon, unless the other node answers or the arbiter votes. alone_at(): when the next round becomes one of
+  // them if no answer comes.
   std::vector<Config> alone_in(const Membership& membership, const Peers& peers, Time now) const;
   std::optional<Time> alone_at(const Membership& membership, const Peers& peers, Time now) const;
 
-  // Nodes that can be asked for a vote as part of the round learn of the round after this call.
+  // Call it before the release is sent: it counts as a stamp for all nodes of the round.
   void round_released(Time now);
-  // The definition of the majority has changed.
+  // Call it when the definition of the majority has changed: the kept count is void.
   void count_again() { counted_at_.reset(); }
 
-  // How many nodes were counted until now: tests measure the work by it.
+  // Nodes counted so far. Tests measure the work by it.
   std::int64_t counted() const { return counted_; }
 
  private:
@@ -78,15 +102,15 @@ class Leadership {
   NodeId self_;
   nanoseconds lease_;
   Rules rules_;
-  Time stays_until_;             // it has just been elected: it waits for the first answers, without authority yet
-  Time released_at_{};           // the current round; never: it was inherited
+  Time stays_until_;             // a new coordinator waits until then for the answers of a majority
+  Time released_at_{};           // the current round; Time{}: it was inherited
   Time previous_released_at_{};  // the round before
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed
   mutable std::int64_t counted_ = 0;
   using Stamps = std::unordered_map<NodeId, std::int64_t, HashNodeId>;
-  Stamps short_answers_;        // the newest pings whose answer was too short to start workers
-  std::uint64_t releases_ = 1;  // counts the rounds that were released, and each that is committed
+  Stamps short_answers_;        // stamps of the newest pings that got too short a grant
+  std::uint64_t releases_ = 1;  // incremented at each release and each commit
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,14 +1,36 @@
-// A session between a member and its coordinator, which outlives the connection that carries it. A network that resets
-// connections (a NAT or firewall that forgets, a route that moves) would otherwise end the round for all nodes. The side that
-// dialled dials again at once and names the session. Both sides say how many messages they have received, and send the missing
-// ones again: each message arrives once, and in order. Only when nobody comes back in time (Rules::resume) is the link closed;
-// otherwise nothing else learns of the reset.
+// A session between a member and its coordinator. It outlives the connection that carries it.
 //
-// This file is one end of one session; leader_session.hpp is a member's, member_sessions.hpp a coordinator's. Pure. The class
-// owns the messages that may not have arrived, and the number of those that have.
+// The problem. Networks reset connections that neither side wants to close: a NAT or firewall forgets them, a route moves. Once
+// every reset ended the round for all nodes, and four within a minute set the node aside. TCP does not help: a sender whose
+// connection is reset cannot know which of its last messages arrived. If it sends them again, an `add` to the workers' store
+// may count twice. If it does not, a lost Ready makes all nodes wait.
 //
-// Note: what is not sent again. A ping and its answer are worthless later and are repeated anyway; they carry the number of
-// received messages. Greetings and elections come before a session, or beside it.
+// The idea. Each end counts the messages that it sends and receives. It keeps those that the other end has not confirmed. After
+// a reset the side that dialled dials again at once and names the session by its Hello. Both ends exchange their counts of
+// received messages and send the missing ones again. So each message arrives once and in order.
+//
+// Example: the coordinator sends messages 1 to 9, and the connection is reset when the member has received 7. The member dials
+// again and sends Resume{received = 7}. The coordinator drops messages up to 7, answers Resumed with its own count, and sends 8
+// and 9. The state machines of both nodes learn nothing of this.
+//
+// Messages carry no numbers: a connection keeps their order, so the count is the number. Hence nothing may overtake a message
+// of the session, not even in the queue that waits for the disk (record_gate.hpp). A ping and its answer are not counted. They
+// are worthless later, are repeated anyway, and carry the confirmations. Greetings and elections come before a session or run
+// outside of it.
+//
+// A session waits for a new connection for a fifth of the lease, at most one second (Rules::resume). Then the link is closed,
+// and the node is lost. That time is shorter than the silence that a lease tolerates, so no lease depends on it. A process that
+// ends closes its connection without a reset. No process is left that could accept a new one. So the loss of a process is
+// noticed at once, as without sessions.
+//
+// The cost. The coordinator keeps about 1 KB for each node and round, until the next ping confirms it. Large store values are
+// confirmed sooner. An end that has to keep more than 128 MiB breaks the session.
+//
+// What was tried. A member could repeat its state in a new Hello, without counts. Then each message would need a rule of its
+// own, and the store's `add` would need numbers anyway.
+//
+// This file is one end of one session; leader_session.hpp is a member's end, member_sessions.hpp a coordinator's ends. Pure.
+// The class owns the messages that may not have arrived, and the number of those that have.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +55,7 @@ struct SessionId {
   auto operator<=>(const SessionId&) const = default;
 };
 
-// Nodes differ; two Hellos of one node are rare.
+// The node alone suffices: two Hellos of one node are rare.
 struct HashSessionId {
   std::size_t operator()(const SessionId& id) const { return HashNodeId()(id.node); }
 };
@@ -51,7 +73,7 @@ bool belongs_to_session(const Variant& message) {
       message);
 }
 
-// The approximate size of a message, since values of the workers' store may be large, and so may what people ask.
+// The approximate size of a message in bytes. Values of the workers' store and texts of questions may be large.
 template <class Variant>
 std::size_t weight_of(const Variant& message) {
   static constexpr std::size_t kOfAny = 256;
@@ -74,7 +96,8 @@ std::size_t weight_of(const Variant& message) {
 template <class Out, class In>
 class SessionEnd {
  public:
-  // Counts and keeps an outgoing message, whether it can be sent now or not.
+  // Call it for each outgoing message, whether it can be sent now or not. Counts and keeps it; a Ping or Pong gets the count of
+  // received messages.
   void say(Out& message) {
     if constexpr (std::is_same_v<Out, FromMember>) {
       if (auto* ping = std::get_if<Ping>(&message)) ping->received = received_;
@@ -87,11 +110,11 @@ class SessionEnd {
     if (kept_.empty()) kept_.reserve(kOfARound);
     kept_.push_back(message);
     if (kept_weight_ <= kMostKept) return;
-    kept_.clear();  // a node that misses so much is better lost
+    kept_.clear();  // the session cannot be resumed any more: to lose the node is better than to keep more
     kept_weight_ = 0;
     broken_ = true;
   }
-  // False: the message is about the session itself.
+  // Call it for each incoming message. False: the message is for the session alone, not for the state machine.
   bool hear(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
       if (const auto* ping = std::get_if<Ping>(&message)) forget(ping->received);
@@ -108,7 +131,7 @@ class SessionEnd {
     }
     return true;
   }
-  // A Received to be sent now, so that the other side need not keep so much.
+  // A Received to send now, if more than kConfirmedAfter bytes are unconfirmed: the other end can drop those messages.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -116,18 +139,20 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // The other side has received that many messages. False: the session can't be resumed from there.
+  // Call it with the other end's count of received messages. False: the session cannot be resumed from there.
   bool resume(std::uint64_t had) {
     forget(had);
     return !broken_ && had <= said_ && said_ - had == kept_.size();
   }
-  // The messages that it has not received, in order.
+  // The messages to send again, in order.
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  static constexpr std::size_t kOfARound = 2;  // messages, mostly, between two of the other side's confirmations
-  static constexpr std::size_t kMostKept = 128u << 20;
-  static constexpr std::size_t kConfirmedAfter = 1u << 20;
+  // Usual number of messages between two confirmations. With room for four, the memory of 100 confirmed sessions went back to
+  // the kernel, and the next failure began with 33 page faults.
+  static constexpr std::size_t kOfARound = 2;
+  static constexpr std::size_t kMostKept = 128u << 20;      // bytes
+  static constexpr std::size_t kConfirmedAfter = 1u << 20;  // bytes
 
   void forget(std::uint64_t had) {
     const std::uint64_t forgotten = said_ - kept_.size();

@@ -1,5 +1,34 @@
-// Whether the kernel killed a worker for lack of memory, and how certain that is, as a pure function of the counters
-// (memory_evidence.hpp). The agent asks it for every worker that failed; people read its text.
+// Memory proof: whether the kernel's OOM killer killed a worker, and how certain that is. Pure functions of counters and text.
+//
+// The OOM killer sends SIGKILL. The worker cannot catch it, so it reports nothing, and `kill -9` leaves the same exit status.
+// The difference matters. A worker that ran out of memory does so again after a restart: two kills by the kernel in a row end
+// the job of a script (launcher/verdict/restart_policy.hpp). A wrong "out of memory" ends a job that a restart would save. A
+// missed one repeats a hopeless round, and the user looks for the cause in the wrong place.
+//
+// No single counter is enough, but the kernel counts its kills in several places, and each proves something else. The guardian
+// reads the counters when it reaps the worker (memory_evidence.hpp):
+//
+//   a kill in the worker's own cgroup             proven: the kernel killed the worker or a child of it
+//   the kernel's log names the process            proven
+//   no kill in the worker's own cgroup            not out of memory, whatever the wider counters show
+//   a kill in the job's cgroup                    proven if the worker has no cgroup of its own and died of SIGKILL
+//   a kill on the machine, 98 % of a limit used,  suspected if the worker has no cgroup of its own and died of SIGKILL
+//   or less than 5 % of the memory available
+//
+// Example: the kernel kills a neighbour for memory while a user kills our worker. The machine's counter rises. The worker's own
+// counter does not, and that clears the kernel. Without a cgroup of its own the worker would be a suspected case. A suspicion
+// is reported with its numbers, but the restart policy does not count it as out of memory.
+//
+// Cost: a restart waits while the guardian reads files. So it reads them only after SIGKILL or when the worker's own counter
+// has risen. It leaves out the kernel's log, which takes milliseconds, if the machine's counter is unchanged
+// (docs/internals/decisions/guardian/kernel-log-only-after-a-kill.md). A worker gets its own cgroup 0.2 s after its start: a
+// kill before that shows in the wider counters only.
+//
+// The kernel knows nothing of an allocation that is refused: only the text of the script's error shows it. A script may halve
+// its batch after each failure, so what it asked for is compared as well. We tried a rule that ends the job at the second
+// failure, whatever it asked for. That rule takes the last attempt from a script that needs three. Only 16 bits of a hash of
+// the amount are kept, so that the memory of a job on many machines stays below 1,024 bytes
+// (docs/internals/decisions/launcher/script-out-of-memory.md).
 #pragma once
 
 #include <cstdint>
@@ -13,17 +42,17 @@ namespace ddprun {
 
 struct OomVerdict {
   enum class Proof { kNone, kSuspected, kProven } proof = Proof::kNone;
-  std::string message;   // one line for a proven or suspected OOM kill
-  std::string evidence;  // the figures, also when memory was not the cause; empty if nothing died of SIGKILL or an OOM kill
+  std::string message;   // one line for users; empty if there is no proof and no suspicion
+  std::string evidence;  // the numbers, also if memory was not the cause; empty unless SIGKILL or an OOM kill was seen
 };
 
+// The agent calls this for every worker that ends.
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);
 
-// Whether a line of a script's error says that an allocation failed: Python's MemoryError, PyTorch's OutOfMemoryError and the
-// like, of which the kernel knows nothing.
+// Whether a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's OutOfMemoryError.
 bool says_out_of_memory(std::string_view line);
-// The amount that the line asks for ("Tried to allocate 2.00 GiB"), as a number to compare with another failure's; 0: the line
-// names none. A program that asks for less than before has changed something.
+// Hash of the amount in the line ("Tried to allocate 2.00 GiB"), for comparison with that of another failure. 0 if the line has
+// no amount.
 std::uint16_t memory_asked_in(std::string_view line);
 
 // "512 MiB", "1.5 GiB", "900 B"

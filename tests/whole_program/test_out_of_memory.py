@@ -1,5 +1,16 @@
-"""ddptrain runs out of memory: the same global batch in smaller pieces, learned once, kept for the next start. The allocator's refusal
-is injected where more samples than fit go through the model at once."""
+"""ddptrain runs out of memory: the proof that the job fits after its restart.
+
+trainer/failure/memory_fit.hpp has the rule: the rank halves its micro-batch, and the global batch stays. Unit tests show the arithmetic.
+The rest can only go wrong between processes. A size may not be on the disk when the process ends, or another rank may keep the larger
+size. A step may be lost or repeated, or the restart may be charged to the budget.
+
+A real shortage of memory depends on the machine. So fault injection throws std::bad_alloc when more samples than `above` go through the
+model at once. Memory is then a number of samples: with `above=5`, micro-batches of 16 and 8 are refused, and 4 fits. Most jobs have
+`--max-restarts 0`, so a restart that is charged ends the job. The tests check that the job ends with 0, that memory-fit.json has the size
+that fits, and that each sample is used once. The first test starts the job again: it uses the learned size and does not run out again.
+
+What this does not show is a real allocator. tests/whole_program/test_gpu.py has one, on machines with a GPU.
+"""
 
 import json
 import pathlib
@@ -35,7 +46,7 @@ def test_the_same_batch_goes_through_in_smaller_pieces(ddprun_bin, data, tmp_pat
     ours, theirs = jobs.losses(tmp_path / "run"), jobs.losses(tmp_path / "calm" / "run")
     assert [step for step, _ in ours] == [step for step, _ in theirs]
     assert [loss for _, loss in ours] == pytest.approx([loss for _, loss in theirs], rel=2e-4)
-    # The next start begins with what was learned, and does not run out again.
+    # The next start begins with the learned size, and does not run out of memory again.
     again = train(ddprun_bin, tmp_path, data, "oom rank=1 restart=any above=5", "--max-restarts", 0, epochs=3)
     assert again.returncode == 0, again.stderr
     assert "as learned from running out of memory" in again.stderr
@@ -79,7 +90,7 @@ def test_one_sample_that_does_not_fit_ends_with_a_code_of_its_own(ddprun_bin, da
 
 
 def test_a_model_that_fits_nowhere_ends_with_that_code_as_well(ddprun_bin, data, tmp_path):
-    """No batch was tried yet, so nothing is known of what would be smaller. 3 TB are refused wherever there is no such memory."""
+    """No batch has been tried yet, so nothing is known about a smaller one. A machine without 3 TB of memory refuses the model."""
     done = train(ddprun_bin, tmp_path, data, "", "--nproc-per-node", 1, model={"type": "mlp", "hidden": [10**9]})
     assert done.returncode == 84, done.stderr
 

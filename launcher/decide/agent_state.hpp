@@ -1,22 +1,42 @@
-// What one node's agent does, as a pure state machine: events and the time come in, actions go out (agent_event.hpp,
-// agent_action.hpp). It touches no process, socket, file or clock. launcher/agent/agent_shell.hpp feeds it and carries the
-// actions out. Read this and agent_state.cpp to know what happens when. It also ends workers that do not end by themselves:
-// SIGTERM first, and SIGKILL after --shutdown-timeout (30 s), by stop_now() and kill_all().
+// What one node's agent does, as a pure state machine. Events and the time come in, actions go out (agent_event.hpp,
+// agent_action.hpp). It touches no process, socket, file or clock. launcher/agent/agent_shell.hpp feeds it and carries out the
+// actions. agent_state.cpp has all transitions.
 //
-// In a job on many machines the agent is a member: it does not decide when a round starts, whether a failed round is tried
-// again or when the job ends. It reports and obeys (rendezvous/member/member.hpp; launcher/network/job_link.hpp connects the
-// two).
+// The problem. When one worker fails, the other ranks of its group hang in a collective or fail as a consequence. Exits,
+// messages, signals, timers and orders of the coordinator then arrive in any order. In each order the agent must find the first
+// cause and leave no worker behind. It must end the job once, with one exit code.
 //
-// When one of several workers with a channel is lost, the others may keep their processes: the next round then starts only the
-// lost worker (regroup.hpp), or a standby takes its place (standbys.hpp). The workers of a member wait for the next round
-// meanwhile.
+// How it goes wrong. Code that reacts to one event at a time fails in cases like these:
+// - Rank 0 crashes, rank 1 reports a lost peer, and the exit of rank 1 arrives first. The first exit need not be the cause. So
+//   round_judgement.hpp judges the end of a round from all workers.
+// - A SIGTERM arrives while the workers stop for a failure. That stop must continue, but no round may follow it.
+// - Slurm repeats SIGTERM while the workers save. A second SIGTERM must not end the save; a second Ctrl-C must.
+// - A SIGTERM arrives while a replacement loads. To kill all workers would lose the steps that only the survivors hold.
 //
-// A round's phases:  running -> [stopping | saving] -> sweeping -> over, then the job ends, or the next round starts, maybe
-// after a pause;  or  running -> holding -> running. In "sweeping" every worker has ended, and what they left behind ends.
-// Workers that are told to stop have the shutdown timeout for it, or less after a save or a failed regroup. Then the guardian
-// is told to kill them.
+// The idea. One variable holds the phase. A handler looks at the phase and returns actions as values:
 //
-// round_judgement.hpp says what a round's end was due to, launcher/verdict/job_judge.hpp what follows from it.
+//     idle -> running -> [saving ->] [stopping ->] sweeping -> finished, or -> [pausing ->] running
+//             running -> holding -> running, saving or stopping      a member: workers wait for the next round
+//                                          sweeping -> idle          a member: the coordinator decides what follows
+//
+// In "sweeping" every worker has ended, and the processes that they left behind end. An example without live recovery:
+//
+//     WorkerExited{1}, SIGSEGV   running  -> stopping   Tell{0, Stop{now}}, SendSignal{0, SIGTERM}, SetTimer{kKill}
+//     TimerFired{kKill}          stopping               SendSignal{0, SIGKILL}
+//     WorkerExited{0}, SIGKILL   stopping -> sweeping   Sweep
+//     RoundSwept                 sweeping -> running    Emit{RoundFailed}, StartRound; job_judge.hpp allowed a restart
+//
+// SIGKILL follows SIGTERM after --shutdown-timeout (30 s), or earlier after a save or a failed regroup. With live recovery the
+// survivors keep their state. A new worker or a standby (standbys.hpp) takes the lost rank. Such a regroup (regroup.hpp)
+// stays in phase running: hangs, timers and signals need the same handling as in training. On many machines the agent is a
+// member (rendezvous/member/member.hpp, launcher/network/job_link.hpp): it reports and obeys. The coordinator starts rounds,
+// decides on restarts and ends the job. Only its next release has the new ranks. So the survivors of a member hold: they leave
+// their group and wait with their state.
+//
+// The cost. agent_state.cpp is long. Members that only one phase uses exist in all phases; check() catches misuse at run time.
+// What was tried. A variant with one struct per phase: nine of 22 members outlive their phase, as the judgement reads them
+// (docs/internals/decisions/launcher/phases-in-one-struct.md). One machine as a coordinator with one node: the member would
+// need standbys and regroups with several losses, which only the agent of one machine has (one-judge.md).
 #pragma once
 
 #include <chrono>
@@ -44,17 +64,17 @@ namespace ddprun {
 struct AgentSettings {
   int world_size = 1;  // workers on this node
   enum class Mode { kAlone, kMember } mode = Mode::kAlone;
-  bool workers_have_channel = false;  // they are ddptrain's workers; a script may use its channel or not
+  bool workers_have_channel = false;  // the workers run ddptrain; a script may ignore its channel
   int first_round = 0;                // round numbers continue over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
-  // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. The replacement must
-  // not take longer than this, or than twice the round's own start. Only for workers that say that they can regroup.
+  // Time limit for a regroup: a lost worker is replaced while the others keep their state. Zero: each failure ends the round.
+  // The limit is at least twice the time that the workers needed for their start. Only for workers that report Regroupable.
   std::chrono::milliseconds regroup_limit{0};
-  // Workers that wait to replace a lost one, if regroup_limit allows that; of a script, interpreters that wait to become
-  // workers of the next round.
+  // Number of standbys that wait to replace a lost worker, if regroup_limit is not zero. For scripts: number of spare
+  // interpreters that wait to become workers of the next round.
   int standbys = 0;
-  int spares_at_once = 1;  // of those interpreters, how many load at the same time
+  int spares_at_once = 1;  // spare interpreters that load at the same time, at most
 };
 
 struct Instant {
@@ -69,13 +89,13 @@ class AgentState {
   // Handles one event. Carry out the actions in order. After Finish, events have no effect.
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
-  // The number of its first round in messages.
+  // Number of this invocation's first round in messages.
   int first_round() const { return settings_.first_round; }
-  // Workers are running and nobody stops them: then their silence matters.
+  // Workers run, and no stop or hold is under way. Only then is missing progress evidence of a hang.
   bool at_work() const { return phase_ == Phase::kRunning; }
-  // The action Finish was returned.
+  // on() has returned the action Finish.
   bool finished() const { return phase_ == Phase::kFinished; }
-  // Why the workers of this round are being stopped, as far as it is known now; nothing when no worker has failed.
+  // The first cause among the known failures of this round; nullopt if no worker has failed.
   std::optional<Failure> first_failure() const;
 
  private:
@@ -164,7 +184,7 @@ class AgentState {
   void end_with_stuck_workers();
   void end_stopped_job();
   void end_after_own_failure();
-  // The round's workers, for round_judgement.hpp.
+  // The input of judge_round().
   JudgedRound round() const;
   RoundFailed judged() const { return judge_round(round(), now_.realtime_ns); }
   FailedRound record_of(const Failure& first) const;
@@ -173,7 +193,7 @@ class AgentState {
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
 
-  std::vector<int> live_ranks() const;  // without stuck ones
+  std::vector<int> live_ranks() const;  // excludes stuck workers
   bool any_stuck() const;
   bool all_can_save() const;
   bool has_saved(const WorkerRecord& worker) const;
@@ -197,63 +217,63 @@ class AgentState {
   AgentSettings settings_;
   Phase phase_ = Phase::kIdle;
   Instant now_;
-  decltype(Instant::steady) began_{};  // when the invocation began
+  decltype(Instant::steady) began_{};  // start of the invocation
   std::vector<AgentAction> actions_;
 
-  // What is known of the round that runs, or of the last one while none does. Nothing of it outlives the next round's begin.
+  // State of the running round, or of the last one between two rounds. begin_round() resets all of it.
   struct ThisRound {
     Instant started;
-    std::optional<std::chrono::steady_clock::time_point> first_failure{};  // when it was heard
+    std::optional<std::chrono::steady_clock::time_point> first_failure{};  // when the agent learned of it
     std::int64_t resumed_from = -1;                                        // as in FailedRound
-    std::optional<std::int64_t> began_at{};                                // the step at which all were together
-    std::optional<Failure> reported{};                                     // to the coordinator
+    std::optional<std::int64_t> began_at{};                                // the step at which the group was complete
+    std::optional<Failure> reported{};                                     // the failure that was sent to the coordinator
     bool cut_off = false;
-    bool script_speaks = false;  // or has run for long enough: spares may be started
-    bool fell_back = false;      // a regroup failed: the next round is the restart for that loss
-    // Saving, since somebody asked for it.
-    std::optional<std::chrono::steady_clock::time_point> stop_waits_since{};  // for a regroup
+    bool script_speaks = false;  // or has run for kSparesAfter: spares may start
+    bool fell_back = false;      // a regroup failed; the next round is the restart that was counted for that loss
+    // For a stop that saves.
+    std::optional<std::chrono::steady_clock::time_point> stop_waits_since{};  // start of a stop that waits for a regroup
     bool save_asked = false;
     bool saves_without_lost = false;
     std::optional<StopAgreement> agreement{};
     std::optional<std::int64_t> agreed_step{};
-    // Stopping.
-    bool told_now = false;                                             // to stop, saved or not
-    bool left_by_itself = false;                                       // a worker exited kPreempted unasked
-    bool kill_rest = false;                                            // a person insists
-    std::optional<std::chrono::steady_clock::time_point> stop_ends{};  // then SIGKILL follows
+    // For a stop.
+    bool told_now = false;        // workers were ordered to stop or were killed, saved or not
+    bool left_by_itself = false;  // a worker exited with kPreempted without a stop order
+    bool kill_rest = false;       // a second Ctrl-C during the sweep: kill leftovers
+    std::optional<std::chrono::steady_clock::time_point> stop_ends{};  // SIGKILL follows at that time
   };
   ThisRound this_round_;
 
   int round_ = -1;
   std::vector<WorkerRecord> workers_;
   std::int64_t newest_checkpoint_ = -1;
-  rendezvous::Budget budget_;  // of a job on many machines its coordinator keeps it, and only restart_count is known here
+  rendezvous::Budget budget_;  // multi-node: owned by the coordinator, only restart_count is valid here
   int rank_offset_ = 0;
   int job_world_size_ = 1;
   int group_rank_ = 0;
-  int round_generation_ = 0;  // of the round's group, for workers with a channel
+  int round_generation_ = 0;  // multi-node: generation of the round's process group
   int nodes_ = 1;
-  std::optional<RoundFailed> verdict_;  // the last round's verdict, which waits for the coordinator's decision
+  std::optional<RoundFailed> verdict_;  // the last round's failure, emitted with the coordinator's decision
 
   bool has_trained_ = false;                          // any worker has trained, in any round
-  bool regroupable_ = false;                          // the workers have said that they can regroup
-  std::chrono::steady_clock::duration came_up_in_{};  // how long the newest round with new workers took to start
-  std::optional<PendingRegroup> regroup_;             // under way
+  bool regroupable_ = false;                          // a worker has reported Regroupable; its report holds for all
+  std::chrono::steady_clock::duration came_up_in_{};  // time that the newest round of new workers needed to start
+  std::optional<PendingRegroup> regroup_;             // set during a regroup
   std::set<int> successors_;                          // ranks whose replacements must be started
   std::set<int> together_;                            // in a round with new workers: ranks that are in the group
   Standbys standbys_;
-  int stops_when_together_ = 0;  // the signal after which they stop then
+  int stops_when_together_ = 0;  // signal of a stop that waits for the regroup; 0: none
 
-  // ---- of a member whose workers wait for the next round ----
+  // ---- a member whose workers wait for the next round ----
   Instant held_since_;
-  bool dismissing_held_ = false;                            // they are being stopped; that the round is over was said before
-  std::optional<agent_event::RoundReleased> next_release_;  // waits for that
-  std::optional<agent_event::JobEnded> job_over_;           // likewise
+  bool dismissing_held_ = false;  // held workers are being stopped; the end of the round was reported before
+  std::optional<agent_event::RoundReleased> next_release_;  // handled when the held workers have ended
+  std::optional<agent_event::JobEnded> job_over_;           // handled when the held workers have ended
 
-  std::string reason_;                                   // of the current stop, for the workers
-  int stop_signal_ = 0;                                  // the first that reached the agent
-  int signals_by_person_ = 0;                            // from the keyboard: SIGINT, SIGQUIT
-  std::optional<agent_event::AgentFailed> own_failure_;  // the job ends for it
+  std::string reason_;                                   // reason of the current stop, sent to the workers
+  int stop_signal_ = 0;                                  // the first signal that stops the job; 0: none
+  int signals_by_person_ = 0;                            // number of SIGINTs and SIGQUITs, which a keyboard sends
+  std::optional<agent_event::AgentFailed> own_failure_;  // the agent's own failure, which ends the job
 };
 
 }  // namespace ddprun

@@ -1,19 +1,38 @@
-// The store that scripts share, with the semantics of PyTorch's TCPStore, as a machine of bytes: what clients send comes in,
-// what they get goes out. launcher/store_process/store_process.cpp is the shell with the sockets. It needs no clock, since
-// clients keep their own time and cancel their waits. Everything has a limit (store_query.hpp); a client that breaks one is cut
-// off.
+// The store of scripts, with the protocol and semantics of PyTorch's TCPStore, as a pure machine of bytes: bytes of clients
+// come in, bytes for clients go out. launcher/store_process/store_process.cpp is the shell with the sockets. store_query.hpp
+// parses queries and has the limits. A client that breaks a limit is cut off, and the others continue.
 //
-// Pending data. Three things grow while clients wait: parts of queries, answers that the network has not taken, and keys that
-// clients wait for. Each of them alone can be bounded, and a host with many connections still fills the memory. So one bound
-// (Limits::pending_bytes) covers all three over all clients:
-// - A client whose answers exceed Limits::light_bytes is not served before they are sent. PyTorch's clients read an answer
-//   before they send the next query, so only a hostile client notices.
-// - A query with a larger answer waits for its turn. The shell calls take_turn() once per pass of its loop, so light queries of
+// The problem. The ranks of a script exchange addresses through a TCPStore. If rank 0 hosts it, it dies with rank 0. So a
+// process below the guardian serves it at MASTER_PORT. Other programs can reach that port. One client must not exhaust the
+// memory or delay the others.
+//
+// How it goes wrong. The protocol has no timeouts: a client waits, and cancels the wait when its own time is over. So the store
+// needs no clock, but it holds data while clients wait. Three kinds of pending data grow: parts of queries, answers that the
+// network has not taken, and awaited keys. A bound for each client alone is not enough: many connections still fill the memory.
+// And a query of a few bytes can demand an answer of 64 MiB, which would delay the others.
+//
+// The idea. One bound (Limits::pending_bytes) covers all three kinds over all clients:
+// - A client with more than Limits::light_bytes of unsent answers is not served until they shrink to that. PyTorch's clients
+//   read an answer before they send the next query, so only a hostile client notices.
+// - A query with a larger answer waits for its turn. The shell calls take_turn() once per pass of its loop. Light queries of
 //   other clients are served between two large answers.
-// - A large answer is made when it fits into three quarters of the bound, or when no other answer is unsent. Until then its
-//   query waits. If that takes long, the shell calls make_room(), which cuts off the client with the largest answer that has
-//   read less than Limits::light_bytes since the last call.
-// - Above the bound the client with the most pending data is cut off.
+// - A large answer is built if the pending data with it stays within three quarters of the bound. It is also built if no other
+//   answer is unsent. Otherwise its query waits. If that takes long, the shell calls make_room(). A client stands still if it
+//   has read less than Limits::light_bytes since the last call. make_room() cuts off the one of these with the most unsent
+//   bytes.
+// - Above the bound, the client with the most pending data is cut off.
+//
+// An example: the bound is 400 bytes, light_bytes is 50, and the value of "big" has 100 bytes.
+//
+//     clients 1 and 2   get "big"     each takes a turn and gets 108 bytes, which it does not read
+//     client 3          get "big"     with 108 more, pending data exceeds three quarters of 400: it waits in line
+//     client 4          get "small"   is served immediately, since its answer is light
+//     make_room()                     client 1 has read 60 bytes meanwhile; client 2 is cut off, and client 3 gets its turn
+//
+// The cost. Honest clients are cut off if they together send over 256 MiB of unfinished values at the same time. What was
+// tried. rendezvous/store, the store of ddptrain's workers, does not fit. Its requests belong to the worker channel, and each
+// has a timeout. TCPStore also has appends, queues, barriers and lists of keys. The record is
+// docs/internals/decisions/launcher/script-store.md.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +53,7 @@ struct Send {
   int client = 0;
   std::string bytes;
 };
-// The machine has forgotten the client. `why` is for people.
+// The store has dropped the client. `why` is text for a message.
 struct Disconnect {
   int client = 0;
   std::string why;
@@ -45,42 +64,42 @@ class ScriptStore {
  public:
   explicit ScriptStore(Limits limits = {}) : limits_(limits) {}
 
-  // A client's number is the caller's. It may be given again after `gone` or Disconnect.
+  // The caller chooses a client's number. It may reuse the number after gone() or Disconnect.
   void connected(int client);
   std::vector<Action> received(int client, std::string_view bytes);
-  // Of the client's answers this many bytes have left the process.
+  // The socket has taken this many bytes of the client's answers.
   void sent(int client, std::size_t bytes);
-  // Its waits are dropped, its keys stay.
+  // The client has disconnected. Its waits are dropped, its keys stay.
   void gone(int client);
-  // Whether more bytes of this client are wanted now.
+  // Whether the shell should read more bytes from this client.
   bool is_served(int client) const;
 
-  // The client whose turn it is; nullopt if none waits, or if there is no room for the answer.
+  // The first client in line; nullopt if the line is empty or there is no room for its answer.
   std::optional<int> next_turn() const;
   std::vector<Action> take_turn();
-  // Clients wait for a turn, and there is no room.
+  // True if clients wait for a turn and there is no room for the next answer.
   bool lacks_room() const { return !line_.empty() && !next_turn(); }
-  // Cuts off the client with the largest answer, of those that have read next to nothing since the last call.
+  // Cuts off a client that has read almost nothing since the last call: the one with the most unsent bytes.
   std::vector<Action> make_room();
   std::size_t pending() const { return unfinished_bytes_ + unsent_bytes_ + awaited_cost_; }
 
  private:
   struct Client {
-    std::string input;       // what is there of its next queries
-    std::size_t needed = 1;  // how much of that makes it worth a look
+    std::string input;       // received bytes of queries that are not served yet
+    std::size_t needed = 1;  // with fewer bytes of input the next query is incomplete
     bool is_validated = false;
     bool in_line = false;
     bool waits_for_reader = false;  // its unsent answers keep its next query waiting
-    std::size_t read = 0;           // bytes of its answers since the last make_room(), that is, sent to it
-    std::size_t next_answer = 0;    // bytes, while it is in line
-    std::size_t unsent = 0;         // bytes of its answers
+    std::size_t read = 0;           // bytes of its answers that were sent since the last make_room()
+    std::size_t next_answer = 0;    // size of the answer that waits for a turn, while in_line
+    std::size_t unsent = 0;         // bytes of its answers that the socket has not taken
     std::size_t awaited_cost = 0;
     std::unordered_set<std::string> awaits;
 
     std::size_t pending() const { return input.size() + unsent + awaited_cost; }
   };
   enum class Turn { kNo, kYes };
-  // Why a query cannot be served.
+  // Thrown for a query that cannot be served; the client is then cut off.
   struct Refused {
     std::string why;
   };
@@ -95,7 +114,7 @@ class ScriptStore {
   void handle(int client, const Query& query);
   void reply(int client, std::string bytes);
   void put(std::string_view key, std::string_view value);
-  void set_value(const std::string& key, std::string_view value);  // wakes nobody
+  void set_value(const std::string& key, std::string_view value);  // wakes no waiter
   void append(std::string_view key, std::string_view value);
   void erase_value(const std::string& key);
   void push(std::string_view key, std::string_view value);
@@ -121,15 +140,15 @@ class ScriptStore {
   Limits limits_;
   std::unordered_map<int, Client> clients_;
   std::unordered_map<std::string, std::string> values_;
-  std::unordered_map<std::string, std::deque<std::string>> queues_;  // none is empty
-  std::unordered_map<std::string, std::vector<int>> waiting_;        // by key, the oldest first; none is empty
+  std::unordered_map<std::string, std::deque<std::string>> queues_;  // no queue is empty
+  std::unordered_map<std::string, std::vector<int>> waiting_;        // waiting clients by key, oldest first; no list is empty
   std::deque<int> line_;                                             // clients that wait for a turn
   std::size_t keys_ = 0;
   std::size_t bytes_ = 0;
   std::size_t unfinished_bytes_ = 0;
   std::size_t unsent_bytes_ = 0;
   std::size_t awaited_cost_ = 0;
-  std::size_t key_bytes_ = 0;  // of the keys of values_
+  std::size_t key_bytes_ = 0;  // total size of the keys in values_
   std::vector<Action> actions_;
 };
 

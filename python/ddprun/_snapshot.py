@@ -1,16 +1,40 @@
-"""ddprun.snapshot() and ddprun.restore(): state that outlives the process in memory that the agent holds.
+"""ddprun.snapshot() and ddprun.restore(): state that outlives a worker, in memory that the agent holds.
 
-The agent keeps one memory file for all workers of its node. DDPRUN_SNAPSHOTS names it, and the worker's own place in it: two generations,
-at fixed offsets far from each other; memory is used only where something was written. A worker copies its state into its older
-generation. A SIGKILL leaves the file as it is, and the next worker reads it. A generation is
+The problem. A script that is killed must resume from its last step, not from its last checkpoint on disk. Its own memory dies with it. All
+ranks must restore the same step, although each of them may be killed at any moment.
 
-    header (one page)      which step, round and rank, how long the rest is, its checksum; its sequence number is 0 while the rest changes
-    buffers                the bytes of tensors' storages and of arrays, each at a multiple of 64
+How it goes wrong:
+- A kill interrupts a copy. Half a state must not be restored.
+- After a restart the ranks do step 11 again. A rank that was one step ahead offers its old step 11, and its peer offers the new one. These are
+  different states under one number.
+- Copies that are newer than the restored step stay. A later round then resumes from a state that its run has never had.
+- Two ranks write one place. LOCAL_RANK is 0 for all workers with --virtual-local-rank. The result was a valid checksum over a mixture.
+- The copies exceed the memory limit. The kernel does not refuse then: it kills a worker.
+
+The idea. The agent keeps one sparse memory file for all workers of its node. DDPRUN_SNAPSHOTS names the file and the worker's place in it. A
+place has two generations at fixed offsets 1 TiB apart. Memory is used only where something was written. A SIGKILL leaves the file as it is, and
+the next worker reads it. A generation is
+
+    header (one page)      step, round, rank, sizes, checksum, and a sequence number that is 0 while the rest changes
+    buffers                the bytes of tensor storages and arrays, each at a multiple of 64
     structure              a pickle of everything else, in which tensors and arrays are numbers
 
-So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. A copy is named by its step and the round in
-which it was taken: the same step of another round is another state, where the ranks went back in between. Tensors are copied by their
-bytes; torch is the script's, and this file is read without it. docs/python-scripts.md is the user's page."""
+A worker overwrites its older generation: it clears the header, copies, and writes the header last. A kill cannot reorder these writes. An
+example of a worker that is killed while it copies step 10:
+
+    generation 0   sequence 8, step 8   ->   sequence 0, half of step 10     not read
+    generation 1   sequence 9, step 9   ->   sequence 9, step 9              restored
+
+The checksum finds what any other writer has changed. A copy is named by step and round: all ranks take a step in one round, or went back before
+it in between. The first snapshot of a worker clears copies that are newer than its restored step. In restore() all ranks send the names of their
+copies to rank 0, and decide() chooses one for all. A node without a copy borrows one over the network (_lending.py).
+
+The cost. Each worker holds two copies of its state, which count towards the job's cgroup. From the third snapshot on, 500 MB in 100 tensors take
+about 100 ms of CPU. What was tried. A process that receives the state over a socket copies it twice and must be scheduled for each step. A file
+in /dev/shm has a name that outlives a killed agent. To clear old copies instead of naming rounds fails when a rank is killed before it clears.
+
+Tensors are copied by their bytes. The script brings torch: this module imports it only to restore tensors. docs/python-scripts.md is the user's
+page; docs/internals/decisions/launcher/script-snapshots.md has the reasons."""
 
 import contextlib
 import io
@@ -24,12 +48,13 @@ import time
 import zlib
 
 _MAGIC = b"ddprun\x00\x03"
-# Magic, sequence, step, rank, world size, replicated, kind of sum, buffers, structure, sum, round, sum of this.
+# Magic, sequence, step, rank, world size, replicated, kind of checksum, size of buffers, size of structure, checksum, round, checksum of
+# the header.
 _HEADER = struct.Struct("<8sQqIIIIQQQII")
 _PAGE = 4096
 _APART = 2 ** 40  # bytes from one generation to the next (snapshot_memory.cpp)
 _ALIGNED = 64
-_WORDS, _CRC = 1, 2  # the checksum of the buffers: the sum of their 64-bit words, or a CRC-32 where there is no torch
+_WORDS, _CRC = 1, 2  # the checksum of the buffers: the sum of their 64-bit words, or a CRC-32 if the state has no tensors
 
 
 def _torch():
@@ -41,29 +66,29 @@ def _aligned(size):
 
 
 class _Shape:
-    """A tensor whose bytes are not looked at."""
+    """Stands for a tensor whose bytes are not read."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = tuple(shape), dtype
 
 
 class _Table:
-    """The tensors of one state, and the storages with their bytes. Tensors that share a storage share it again after restore()."""
+    """The tensors of one state, and the storages with their bytes. Tensors that share a storage also share one after restore()."""
 
     def __init__(self):
         self.storages = []  # (offset, bytes)
         self.entries = []  # (storage, dtype, shape, stride, offset in the storage, is a Parameter, requires_grad)
         self.sources = []  # the bytes of each storage
         self.bytes = 0
-        self._known = {}  # by id
-        self._kept = []  # so that no id is used twice
+        self._known = {}  # number of an entry by the id() of its tensor
+        self._kept = []  # keeps the tensors alive, so that no id() is reused
         self._places = {}
 
     def number_of(self, tensor, torch):
         if id(tensor) not in self._known:
             data = tensor.detach()
             if tensor.is_conj() or tensor.is_neg():
-                data = data.resolve_conj().resolve_neg()  # a copy of its own
+                data = data.resolve_conj().resolve_neg()  # a new tensor
             self.entries.append((self._storage_of(data, torch), str(tensor.dtype)[len("torch."):], tuple(data.shape), tuple(data.stride()),
                                  data.storage_offset(), isinstance(tensor, torch.nn.Parameter), tensor.requires_grad))
             self._kept.append(tensor)
@@ -107,7 +132,7 @@ class _Pickler(pickle.Pickler):
         try:
             self.buffers.append(buffer.raw())
         except BufferError:
-            return True  # not in one piece: within the pickle
+            return True  # not contiguous: the pickle contains it
         return False
 
 
@@ -137,26 +162,26 @@ def _size_of(header):
 
 
 def _header_of(header):
-    """The bytes of it."""
+    """The header as bytes, with its checksum."""
     raw = _HEADER.pack(_MAGIC, header["sequence"], header["step"], header["rank"], header["world"], int(header["replicated"]), header["kind"],
                        header["buffers"], header["structure"], header["sum"], header["round"], 0)
     return raw[:-4] + struct.pack("<I", zlib.crc32(raw[:-4]))
 
 
 def _torch_of(header):
-    """torch, imported if the state has tensors."""
+    """torch, which is imported if the state has tensors."""
     if header["kind"] == _WORDS:
         import torch  # noqa: F401
     return _torch()
 
 
 def _on_the_cpu(torch):
-    """Tensors are made there meanwhile, whatever torch.set_default_device() says. A torch before 2.0 has no such setting."""
+    """A context that creates tensors on the CPU, whatever torch.set_default_device() says. torch before 2.0 has no default device."""
     return torch.device("cpu") if hasattr(torch, "set_default_device") else contextlib.nullcontext()
 
 
 class _Generation:
-    """One worker's copy of one step."""
+    """One of the two copies of a worker."""
 
     def __init__(self, file, place, number):
         self._file = file
@@ -172,7 +197,7 @@ class _Generation:
         return os.lseek(self._file, self._begin, os.SEEK_HOLE) - self._begin
 
     def header(self):
-        """The header, or None where there is no snapshot. One that names more bytes than the file has is none."""
+        """The header, or None if there is no snapshot. A header that names more bytes than the file has is ignored."""
         header = _header_in(bytes(self._mapped(_PAGE)[:_HEADER.size]))
         if header and _size_of(header) > min(_APART, os.fstat(self._file).st_blocks * 512):
             return None
@@ -182,7 +207,7 @@ class _Generation:
         self._mapped(_PAGE)[:_PAGE] = bytes(_PAGE)
 
     def write(self, header, table, arrays, structure):
-        """Everything, the header last."""
+        """Writes buffers and structure, and the header last."""
         begin = _PAGE + table.bytes
         ends = begin + sum(_aligned(len(array)) for array in arrays)
         size = ends + len(structure)
@@ -203,18 +228,18 @@ class _Generation:
         memory[:_HEADER.size] = _header_of({**header, "kind": kind, "buffers": ends - _PAGE, "structure": len(structure), "sum": total})
 
     def _opened(self, size):
-        """Memory of that size, for a snapshot that is not there yet."""
+        """Clears the header and returns memory of that size for a new snapshot."""
         self.clear()
         if self.allocated() < size:
             os.posix_fallocate(self._file, self._begin, size)
         return self._mapped(size)
 
     def lent(self, header):
-        """(header, everything else), as bytes that are not copied."""
+        """(header, body). The body is a view of the memory, without a copy."""
         return _header_of(header), memoryview(self._mapped(_size_of(header)))[_PAGE:_size_of(header)]
 
     def borrow(self, header, fill):
-        """A snapshot of another node: fill(bytes) brings everything but the header. It is there when it is whole."""
+        """Receives a snapshot of another node: fill(bytes) writes the body. The header is written only if the checksum is right."""
         memory = self._opened(_size_of(header))
         fill(memoryview(memory)[_PAGE:_size_of(header)])
         if not self.is_whole(header):
@@ -238,7 +263,7 @@ class _Generation:
         return self._sum(header["kind"], header["buffers"], header["structure"]) == header["sum"]
 
     def read(self, header, with_bytes=True):
-        """(state, random state). Without bytes, tensors are _Shapes."""
+        """(state, random state). Without bytes, _Shapes stand for tensors."""
         memory = self._mapped(_PAGE + header["buffers"] + header["structure"])
         text = bytes(memoryview(memory)[_PAGE + header["buffers"]:_PAGE + header["buffers"] + header["structure"]])
         storages, entries, arrays, pickled = pickle.loads(text)
@@ -262,7 +287,7 @@ class _Generation:
                 else:
                     whole = storage(at)
                     whole = whole[:whole.numel() // dtype_size(dtype) * dtype_size(dtype)]
-                    one = whole.view(dtype).as_strided(shape, stride, offset).data  # no view of another tensor for autograd
+                    one = whole.view(dtype).as_strided(shape, stride, offset).data  # .data: for autograd it is not a view of another tensor
                 made[number] = torch.nn.Parameter(one, requires_grad=grad) if is_parameter else one.requires_grad_(grad)
             return made[number]
 
@@ -273,14 +298,14 @@ class _Generation:
             return _Shape(entries[number][2], entries[number][1])
 
         buffers = [bytearray(memoryview(memory)[_PAGE + at:_PAGE + at + length]) for at, length in arrays]
-        with _on_the_cpu(torch):  # a sparse tensor, say, makes itself of others
+        with _on_the_cpu(torch):  # a sparse tensor, for example, creates other tensors
             return _Unpickler(pickled, buffers, tensor if with_bytes else shape_only).load()
 
     def shapes(self, header):
-        """The state, with _Shapes in the place of tensors where its classes can be made of such."""
+        """The state with _Shapes in place of tensors. If one of its classes cannot be built from _Shapes, it has tensors."""
         try:
             return self.read(header, with_bytes=False)[0]
-        except Exception:  # a sparse tensor, say, which is made of tensors
+        except Exception:  # for example a sparse tensor, which is built from tensors
             return self.read(header)[0]
 
 
@@ -308,14 +333,14 @@ def _set_random_state(state):
 
 
 def _shape_of(value):
-    """Of a tensor or an array; None for anything else, also where it has a method of that name."""
+    """The shape of a tensor or an array. None for anything else, also if it has a method of that name."""
     shape = getattr(value, "shape", None)
     return tuple(shape) if isinstance(shape, tuple) else None
 
 
 def _has_tensors(value, seen=()):
     if id(value) in seen:
-        return False  # it holds itself
+        return False  # it contains itself
     if isinstance(value, dict):
         return any(_has_tensors(one, (*seen, id(value))) for one in value.values())
     if isinstance(value, (list, tuple)):
@@ -324,9 +349,10 @@ def _has_tensors(value, seen=()):
 
 
 def _difference(found, wanted, path="", seen=()):
-    """What of `wanted` the snapshot has in another shape: a text, or None. An optimizer that has made no step has no tensors yet."""
+    """Describes the first tensor whose shape differs between the snapshot and `wanted`; None: there is no difference. A dict of `wanted` without
+    tensors accepts further keys, since an optimizer has no tensors before its first step."""
     if (id(found), id(wanted)) in seen:
-        return None  # they hold themselves
+        return None  # they contain themselves
     seen = (*seen, (id(found), id(wanted)))
     if isinstance(found, dict) and isinstance(wanted, dict):
         holds_tensors = any(_shape_of(value) is not None for value in wanted.values())
@@ -352,12 +378,12 @@ def _difference(found, wanted, path="", seen=()):
 
 
 def _limits():
-    """Pairs of a limit and what is used of it without what can be given back, of the cgroups of this process."""
+    """Yields (limit, used bytes without reclaimable file pages) for each cgroup of this process that limits memory."""
     def number(path):
         try:
             with open(path) as file:
                 return int(file.read())
-        except (OSError, ValueError):  # "max"
+        except (OSError, ValueError):  # "max": there is no limit
             return None
 
     def given_back(folder, name):
@@ -392,7 +418,7 @@ def _limits():
 
 
 def room():
-    """Bytes of memory that are left to this process and its siblings together."""
+    """Bytes of memory that are left for this process and all processes with the same limits."""
     left = sys.maxsize
     try:
         with open("/proc/meminfo") as file:
@@ -405,9 +431,9 @@ def room():
 
 
 class Snapshots:
-    """This worker's two generations, and those of the others on its node to read from.
+    """Writes this worker's two generations, and reads those of all workers on its node.
 
-    where: DDPRUN_SNAPSHOTS, which is PATH:PLACE. round_: a number that no other round of the job has."""
+    where: DDPRUN_SNAPSHOTS, which is PATH:PLACE. round_: a number that is unique among the rounds of the job."""
 
     def __init__(self, where, rank, world_size, round_, say):
         path, _, place = where.rpartition(":")
@@ -422,7 +448,7 @@ class Snapshots:
         self._say = say
         self._off = False
         self._first = True
-        self._restored = None  # the step that restore() gave back
+        self._restored = None  # the step that restore() returned
         self._like = None
 
     def _of(self, place):
@@ -435,7 +461,7 @@ class Snapshots:
             return False
         try:
             return self._take(state, step, replicated)
-        except Exception as reason:  # of any class whose __reduce__ the state asks for
+        except Exception as reason:  # pickling runs code of the state's classes
             self._off = True
             self._say("snapshot() could not copy the state: %s: %s; the job goes on without snapshots of this rank"
                       % (type(reason).__name__, reason))
@@ -467,24 +493,24 @@ class Snapshots:
         return True
 
     def _next_place(self):
-        """The headers, which generation is the older one or holds nothing, and the newest sequence number."""
+        """(both headers, number of the generation that is older or empty, newest sequence number)."""
         headers = [one.header() for one in self._own]
         oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
-        """Where the script tells no step: the number of the snapshot. It counts on from what was restored on all ranks alike, also on
-        one that has lost its own."""
+        """The step of a snapshot without a step from the script: its number. All ranks count from the restored step, also a rank that has lost
+        its own copies."""
         return max([self._restored or 0] + [one["step"] for one in headers if one]) + 1
 
     def _fits(self, size):
-        """Whether both generations find room, of all workers of this node."""
+        """Whether both generations of all workers on this node fit into memory."""
         own = sum(max(0, size - one.allocated()) for one in self._own)
         if own == 0:
             return True
 
         def needed():
-            # What the file has includes memory that a worker has taken and not yet written; allocated() does not.
+            # The blocks of the file include memory that a worker has allocated but not yet written; allocated() does not.
             return max(own, 2 * self._workers * size - 512 * os.fstat(self._file).st_blocks)
 
         lacks = needed()
@@ -492,7 +518,7 @@ class Snapshots:
             before, lacks = lacks, needed()
             if lacks == before:
                 break
-            # Another worker has taken its memory in between: it counts neither as left nor as needed any more.
+            # Another worker has allocated its memory meanwhile. That memory is no longer left, and no longer needed.
         else:
             return True
         self._off = True
@@ -501,8 +527,9 @@ class Snapshots:
         return False
 
     def _forget_what_is_not_ours(self):
-        """What an earlier worker left behind the step that this one went on from, or all of it where it began anew. A copy that serves
-        all ranks stays."""
+        """Clears copies that an earlier worker left. All are cleared if nothing was restored. Otherwise those that are newer than the restored step,
+        and those that serve only another rank: a later round must not resume from a state that this run never had. A replicated copy of the
+        restored step stays. It may be the only one until the first new copy is written."""
         for one in self._own:
             header = one.header()
             if header and (self._restored is None or header["step"] > self._restored or not (header["replicated"] or header["rank"] == self._rank)):
@@ -511,7 +538,7 @@ class Snapshots:
     # ---- restore() ----
 
     def restore(self, like, agree):
-        """agree(offer) -> decision: what all ranks have, told to rank 0, which decides (_lending.agree)."""
+        """agree(offer) -> decision: rank 0 receives the offers of all ranks and decides (_lending.agree)."""
         self._like = like
         decision = agree(self._offer())
         if decision.get("step") is None:
@@ -528,7 +555,7 @@ class Snapshots:
         return state
 
     def _copy_of(self, generations, name, serves):
-        """The first copy of that name that is whole, with its header, or None. No other is read."""
+        """The first whole copy of that name, with its header, or None. Of other copies only the header is read."""
         for one in generations:
             header = one.header()
             if header and _name_of(header) == name and serves(header) and one.is_whole(header):
@@ -536,7 +563,7 @@ class Snapshots:
         return None
 
     def _of_all_ranks(self, name):
-        """A copy on this node that may serve any rank."""
+        """A copy on this node that can serve any rank."""
         found = self._copy_of(self._own + self._others(), name, lambda header: header["replicated"])
         if found is None:
             raise ValueError("the snapshot of step %d is not there any more" % name[0])
@@ -545,12 +572,12 @@ class Snapshots:
     # ---- from one node to another (_lending) ----
 
     def copy_to_lend(self, name):
-        """(header, everything else) of a copy on this node. It stays as it is while all ranks are in restore()."""
+        """(header, body) of a copy on this node. No rank overwrites it while all ranks are in restore()."""
         one, header = self._of_all_ranks(name)
         return one.lent(header)
 
     def borrow(self, name, rank, host, connect):
-        """Takes the place of this rank's older generation. connect() is the connection to who has it. Raises OSError or ValueError."""
+        """Receives a copy into this rank's older generation. connect() opens the connection to the lender. Raises OSError or ValueError."""
         began = time.monotonic()
         with contextlib.closing(connect()) as lender:
             header = _header_in(lender.header(_HEADER.size))
@@ -573,8 +600,9 @@ class Snapshots:
         return [one for place in range(self._workers) if place != self._place for one in self._of(place)]
 
     def _offer(self):
-        """What this rank could go on from, by name. It reads and vouches for what lies in its own place, and rank 0 puts together what the
-        ranks of a node have. Of copies in other places it only says whether it would refuse them."""
+        """The names of the copies from which this rank can resume. It verifies only the copies in its own place, and rank 0 combines the offers
+        of a node. To verify all places on each rank would cost the square of the workers. Of copies in other places it only reports
+        those that it refuses."""
         offer = {"own": [], "replicated": [], "refused": [], "why": "", "able": True}
         looked_at = set()
 
@@ -598,18 +626,18 @@ class Snapshots:
             header = one.header()
             if header and header["replicated"] and _name_of(header) not in looked_at:
                 if self._refusal(one, header) and not one.is_whole(header):
-                    continue  # it is damaged and serves nobody; another copy of that name may
+                    continue  # it is damaged, so no rank can use it; another copy of that name may be whole
                 accepts(one, header)
         return offer
 
     def _refusal(self, one, header):
-        """Why this rank cannot go on from it; "": it can."""
+        """Why this rank cannot resume from this copy; "": it can."""
         step = header["step"]
         if header["world"] != self._world_size and not header["replicated"]:
             return "the snapshot of step %d is of %d ranks, and there are %d now: it is not restored" % (step, header["world"], self._world_size)
         try:
             difference = _difference(one.shapes(header), self._like)
-        except Exception as reason:  # whatever unpickling somebody else's classes may raise
+        except Exception as reason:  # unpickling runs code of the state's classes
             return "the snapshot of step %d cannot be read: %s: %s; it is not restored" % (step, type(reason).__name__, reason)
         return "the snapshot of step %d has another shape: %s; it is not restored" % (step, difference) if difference else ""
 
@@ -618,8 +646,9 @@ NOTHING = {"own": [], "replicated": [], "refused": [], "why": "", "able": False}
 
 
 def decide(offers):
-    """The copy from which all ranks go on: the newest of which each has its own, else the newest that each finds on its node, else one that
-    nodes without a copy borrow. Pure; rank 0 calls it with all ranks' offers. "at" is a rank's node."""
+    """Chooses the copy from which all ranks resume. First choice: the newest copy that each rank has as its own. Second: the newest replicated
+    copy that each node has. Third: a copy that nodes without one borrow. Pure; rank 0 calls it with the offers of all ranks. "at" is the node
+    of a rank."""
     on_node = _on_nodes(offers)
     for common in (set.intersection(*(_names(offer["own"]) for offer in offers)), set.intersection(*on_node.values())):
         if common:
@@ -649,8 +678,8 @@ def _decided(name, **more):
 
 
 def _on_nodes(offers):
-    """By node: the names of copies that may serve all of its ranks. A rank without memory could read none of them, and what one rank refuses
-    serves nobody."""
+    """{node: names of the copies that can serve all of its ranks}. All are empty if a rank has no memory for snapshots, since it can read no copy.
+    A copy that one rank refuses is left out."""
     found = {offer["at"]: set() for offer in offers}
     if all(offer["able"] for offer in offers):
         for offer in offers:
@@ -660,14 +689,15 @@ def _on_nodes(offers):
 
 
 def _borrowed(offers, on_node):
-    """Which ranks lend a copy, one for each node that has it, and which borrow it, one for each that lacks it. None: it cannot be."""
+    """The decision about lenders and borrowers. One rank of each node with the copy lends it, one rank of each other node borrows it. None: no
+    node has a copy."""
     first = {}
     for rank, offer in enumerate(offers):
         first.setdefault(offer["at"], rank)
     newest = max((name for names in on_node.values() for name in names), default=None)
     if newest is None:
         return None
-    # A node that was one step behind has the one before the newest. One that was away for long has neither.
+    # A node that was one step behind has the copy before the newest. A node that was away longer has neither.
     names = set().union(*(names for names in on_node.values() if newest in names))
     name = max(names, key=lambda name: (sum(name in there for there in on_node.values()), name))
     return _decided(name, lend=[rank for at, rank in first.items() if name in on_node[at]],

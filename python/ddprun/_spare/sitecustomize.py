@@ -1,35 +1,57 @@
-"""What makes a Python interpreter a spare of ddprun's: `ddprun --standby N --preload MODULES script.py`.
+"""Makes a Python interpreter a spare: `ddprun --standby N --preload MODULES script.py`.
 
-ddprun starts a spare by the command of a worker, with this folder at the front of PYTHONPATH. So Python runs this file when it
-has set itself up and before it looks at the script. Here the spare imports the modules, and waits until it is handed the
-environment, the arguments and the output of a worker. Then this file ends, and Python goes on to the script by itself: nothing
-of this is left in its way. Where a fresh interpreter could find anything else than this one has, the spare becomes a fresh one.
+The problem. A script's restart spends nearly all of its time in `import torch`, and in `import torch._dynamo` by DDP(). A spare
+is an interpreter that has imported both and waits. After a failure it becomes a worker. The script must then see what it sees
+in a fresh interpreter.
 
-A Python that does not run this file would run the script at once. So a spare is begun with a program that does nothing
-(`python -u -c ...`, in launcher/workers/worker_environment.cpp), and only this file makes the worker's command of it, by exec.
+How it goes wrong:
+- A fork of a loaded process is sound only with one thread and without CUDA. All children share the hash seed and random state.
+- A program that waits and runs the script through runpy leaves its frames below the script's. It must also build __main__, the
+  exit after Ctrl-C and the traceback by hand.
+- A library or a variable changes after the import. The script then runs with modules that a fresh interpreter would not load.
+- A Python that ignores this file would run the script immediately, as a worker without a rank.
 
-launcher/spares/ is the other end. Needs Python 3.8 and nothing else. Nobody imports it."""
+The idea. ddprun starts a spare with the command of a worker and puts this folder first in PYTHONPATH. Python runs sitecustomize
+after its own setup and before it looks at the script. Here the spare imports the modules and waits. It then takes over the
+environment, arguments, output and channel of a worker, and this file ends. Python continues with the script by itself:
+
+    python -u -c PLACEHOLDER python -u train.py   Python runs this file, which calls exec with the rest of the command
+    python -u train.py                            this file again: imports torch, sends "ready", waits
+    a request from the agent                      sends "heard", checks what has changed, sends "runs", ends
+                                                  Python runs train.py as the worker
+
+PLACEHOLDER (launcher/workers/worker_environment.cpp) only reports that this Python does not run this file. If a variable or a file
+has changed, the spare calls exec with the worker's command. So the process stays the same, with a fresh interpreter in it.
+
+The cost. With torch 2.11 a spare holds 339 MB of private memory. The detour over PLACEHOLDER takes 20 ms. torch brings some
+1,800 files to check at the takeover. So one spare checks them for all that start together, and shares the result (the board).
+
+What was tried. inotify instead of the check: to close the watches takes 10 to 20 ms. Import at low priority in a thread:
+thread-local settings end up in the wrong thread. To drop library pages with MADV_DONTNEED, for a faster end of the process:
+other threads can lose data without an error. docs/internals/decisions/launcher/spare-interpreters.md has the figures.
+
+launcher/spares/ is the other end. This file needs Python 3.8 and only the standard library. No other module imports it."""
 
 import os
 import sys
 import time
 
 CONTROL = 3  # the descriptor of the control socket; the worker's channel takes its place
-LOOKS_WITHIN_S = 1.0  # how long a spare waits for another one that looks at the files
+LOOKS_WITHIN_S = 1.0  # time that a spare waits for the one that checks the files
 WORKER_VARIABLES = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
                     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
 
 
-# ---- what decides, and looks at nothing ----
+# ---- decisions, which are pure ----
 
 def of_worker(name):
-    """Whether workers differ in this variable, or a worker and its successor."""
+    """Whether this variable differs between workers, or between a worker and its replacement."""
     return name in WORKER_VARIABLES or name.startswith(WORKER_PREFIXES)
 
 
 def first_difference(before, now):
-    """The first key, in order, for which two dictionaries differ; None: they are equal."""
+    """The first key, in sorted order, at which two dictionaries differ; None: they are equal."""
     if before == now:
         return None
     for key in sorted(set(before) | set(now)):
@@ -43,7 +65,7 @@ def is_below(path, folders):
 
 
 def foreign_module(places, folders):
-    """The first of {module: its files or folders} that lies outside these folders."""
+    """The first module of {module: its files or folders} that is not below these folders; None: all are."""
     for name in sorted(places):
         if not all(is_below(place, folders) for place in places[name]):
             return name
@@ -51,7 +73,7 @@ def foreign_module(places, folders):
 
 
 def why_plainly(before, now, hidden):
-    """Why the script must start in a fresh interpreter; empty: the spare is like one. `before` and `now` are Sights."""
+    """Why the script needs a fresh interpreter; empty: the spare is equal to one. `before` and `now` are Sights."""
     variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
                                 {k: v for k, v in now.environment.items() if not of_worker(k)})
     if variable:
@@ -65,7 +87,7 @@ def why_plainly(before, now, hidden):
 
 
 class Sight:
-    """What a spare's fitness depends on, at one moment: the script's environment, and {file: what tells its versions apart}."""
+    """The state on which the use of a spare depends, at one moment: the script's environment, and {file: its version}."""
 
     def __init__(self, environment, files):
         self.environment = environment
@@ -73,17 +95,17 @@ class Sight:
 
 
 class FirstSight(Sight):
-    """That of a spare that has just loaded, with the files as a text, which is equal for spares that know the same."""
+    """The Sight of a spare that has just loaded. `text` is equal for spares with the same files in the same versions."""
 
     def __init__(self, environment, files):
         Sight.__init__(self, environment, files)
         self.text = repr(sorted(files.items())).encode("ascii", "backslashreplace")
 
 
-# ---- what looks ----
+# ---- observations of the system ----
 
 def versions_of(files):
-    """{file: what tells its versions apart}. A loop without calls: with torch there are 1,800 files, and everybody waits for this."""
+    """{file: its version}. The loop calls only os.stat: torch brings 1,800 files, and the new workers wait for this."""
     look, versions = os.stat, {}
     for file in files:
         try:
@@ -96,7 +118,7 @@ def versions_of(files):
 
 
 def library_folders():
-    """Of the standard library and of installed packages: real paths too, since a virtual environment may be reached by a link."""
+    """Folders of the standard library and of installed packages, also as real paths: a virtual environment may be a link."""
     import site
     import sysconfig
 
@@ -108,7 +130,7 @@ def library_folders():
 
 
 def places_of(names):
-    """{module: its file, or the folders of one without a file}. Modules that are built in, or that code has made, have neither."""
+    """{module: its file, or its folders if it has no file}. Built-in modules and modules that code created have neither."""
     places = {}
     for name in names:
         spec = getattr(sys.modules.get(name), "__spec__", None)
@@ -122,7 +144,7 @@ def places_of(names):
 
 
 def watched_files(places, libraries):
-    """The interpreter, the preloaded modules, and what may add folders to the path."""
+    """The interpreter, the preloaded modules, and the files that can add folders to sys.path."""
     files = {os.path.realpath(sys.executable), sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")}
     for of_module in places.values():
         files.update(of_module)
@@ -136,7 +158,7 @@ def watched_files(places, libraries):
 
 
 def earlier_folders():
-    """The folders in which a fresh interpreter would look first: the script's, or the working directory, and PYTHONPATH's."""
+    """The folders that a fresh interpreter searches first: the script's folder or the working directory, and PYTHONPATH."""
     script = sys.argv[0] if sys.argv and sys.argv[0] not in ("-m", "") else ""
     if not script:
         folder = os.getcwd()
@@ -148,7 +170,7 @@ def earlier_folders():
 
 
 def hidden_by(names, folders, libraries):
-    """The first module of these top-level names that one of the folders holds as well. `names` has the place of each that was loaded."""
+    """The path of the first module in these folders that hides a preloaded one; empty: none. names: what top_level() returns."""
     for folder in folders:
         if os.path.realpath(folder) in libraries:
             continue
@@ -169,7 +191,7 @@ def hidden_by(names, folders, libraries):
 
 
 def top_level(names, places):
-    """{top-level name: the real path of its file, or of its folder}"""
+    """{top-level name: the real path of its file or its folder}."""
     found = {}
     for name in {name.partition(".")[0] for name in names}:
         place = os.path.realpath(places[name][0]) if places.get(name) else ""
@@ -178,7 +200,7 @@ def top_level(names, places):
 
 
 def private_memory():
-    """Bytes that no other process shares."""
+    """Bytes of memory that no other process shares."""
     try:
         with open("/proc/self/smaps_rollup") as rollup:
             return 1024 * sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
@@ -186,10 +208,10 @@ def private_memory():
         return 0
 
 
-# ---- memory that the kernel can take down quickly ----
+# ---- memory that the kernel frees quickly ----
 
 class Mapping:
-    """A piece of an address space. Sizes are in bytes: all of it, and what is in RAM and no file's."""
+    """A mapping of an address space: its size, and the anonymous bytes that are in RAM."""
 
     def __init__(self, begin, end, rights, path):
         self.begin, self.size, self.rights, self.path = begin, end - begin, rights, path
@@ -197,7 +219,7 @@ class Mapping:
 
 
 def mappings_of(smaps):
-    """Those that the lines of a /proc/PID/smaps show."""
+    """The mappings in the lines of a /proc/PID/smaps."""
     found = []
     for line in smaps:
         words = line.split(None, 5)
@@ -210,7 +232,7 @@ def mappings_of(smaps):
 
 
 def for_huge_pages(mapping):
-    """Whether it is the program's data, and nearly all of it is in use: what is not would become memory in use."""
+    """Whether the mapping is data of the program and 7/8 of it is in use. A huge page also puts the unused rest into RAM."""
     return mapping.rights == "rw-p" and mapping.path in ("", "[heap]") and 8 * mapping.anonymous >= 7 * mapping.size
 
 
@@ -223,11 +245,11 @@ def huge_pages_are_allowed():
 
 
 def use_huge_pages():
-    """Puts data into pages of 2 MB, so that the kernel has less to do when this process is killed: nobody takes its place before
-    that is done. No byte changes, whatever other threads do meanwhile. What fails leaves the memory as it is."""
+    """Moves data into pages of 2 MB. The kernel then frees the memory of a killed process sooner, and the next worker waits for
+    that. No byte changes, even if other threads write meanwhile. A failure leaves the memory as it is."""
     ctypes = sys.modules.get("ctypes")
     if ctypes is None or not huge_pages_are_allowed():
-        return  # torch and numpy import it; what does not is small, and must not find it imported
+        return  # torch and numpy import ctypes; without them data is small, and the script must not find it imported
     try:
         advise = ctypes.CDLL(None).madvise
         with open("/proc/self/smaps", encoding="utf-8", errors="replace", newline="\n") as smaps:
@@ -235,14 +257,14 @@ def use_huge_pages():
         for mapping in filter(for_huge_pages, mappings):
             # MADV_COLLAPSE, since Linux 6.1; an older kernel refuses it.
             advise(ctypes.c_void_p(mapping.begin), ctypes.c_size_t(mapping.size), 25)
-    except Exception:  # an audit hook may refuse anything, and a spare is a spare without this
+    except Exception:  # an audit hook may refuse anything; huge pages are optional
         pass
 
 
 # ---- low priority ----
 
 def priority_comes_back():
-    """Whether this process may leave the scheduler's idle class again. A thread of its own tries, and ends."""
+    """Whether this process may leave the scheduler's idle class again. A separate thread tries it, since it may fail."""
     import _thread
 
     answer = []
@@ -266,7 +288,7 @@ def priority_comes_back():
 
 
 def write_own(file, text):
-    """Returns the error, if there is one."""
+    """Writes to a file below /proc/self. Returns the error or None."""
     try:
         with open("/proc/self/" + file, "w") as own:
             own.write(text)
@@ -279,18 +301,18 @@ def own_threads():
     try:
         return os.listdir("/proc/self/task")
     except OSError:
-        return ["0"]  # this one
+        return ["0"]  # 0 is the calling thread
 
 
 def take_title(title):
-    """Of this thread and of those that libraries have started."""
+    """Sets the title of this thread and of the threads that libraries have started."""
     write_own("comm", title)
     for thread in own_threads():
         write_own("task/" + thread + "/comm", title)
 
 
 class LowPriority:
-    """While it is entered, others come first: by the idle class, or else by the session's weight where the kernel has that."""
+    """A context in which other processes run first: by the idle class, or by a low weight of the session if supported."""
 
     def __enter__(self):
         self.idle = os.sched_getscheduler(0) == os.SCHED_OTHER and priority_comes_back()
@@ -301,13 +323,13 @@ class LowPriority:
 
     def __exit__(self, *unused):
         if self.idle:
-            for thread in own_threads():  # libraries have started some, which are of the same class
+            for thread in own_threads():  # threads of libraries have inherited the class
                 try:
                     os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
                 except OSError:
-                    pass  # it has ended
+                    pass  # the thread has ended
             return
-        for _ in range(20):  # the kernel takes one change in a tenth of a second, of all sessions together
+        for _ in range(20):  # the kernel accepts one change in 0.1 s, for all sessions together
             if not isinstance(write_own("autogroup", "0"), BlockingIOError):
                 return
             time.sleep(0.05)
@@ -319,12 +341,12 @@ def say(*lines):
     try:
         os.write(CONTROL, "\n".join(line.replace("\n", " ")[:1000] for line in lines).encode("utf-8", "replace"))
     except OSError:
-        pass  # the agent is gone: the next read sees its end
+        pass  # the agent is gone, and the next read shows it
 
 
 def wait_for_orders():
-    """Returns the bytes of the request, the descriptors of output, errors and channel, the board's or None, and whether this spare
-    looks at the files for all. Ends the process with the agent."""
+    """Returns (request, descriptors of stdout, stderr and channel, descriptor of the board or None, looks). looks: this spare
+    checks the files for all. Exits when the agent has ended."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -337,7 +359,7 @@ def wait_for_orders():
     finally:
         control.detach()
     if len(fds) < 4:
-        os._exit(1 if packet else 0)  # a torn order, or the end of the agent
+        os._exit(1 if packet else 0)  # an incomplete request, or the end of the agent
     size = os.fstat(fds[0]).st_size
     request = b""
     while len(request) < size:
@@ -351,7 +373,7 @@ def wait_for_orders():
 
 
 def wait_for_another():
-    """Until the spare that looks at the files has done so. It may have died or been stopped: then for a moment only."""
+    """Waits until the spare that checks the files has finished. It may have died or been stopped, so the wait is short."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -369,20 +391,20 @@ def read_board(board, most):
     try:
         return os.pread(board, most, 0)
     except OSError:
-        return b""  # as if nobody had written
+        return b""  # treated as an empty board
 
 
 def write_board(board, text):
     try:
         os.pwrite(board, text, 0)
     except OSError:
-        pass  # no memory for it: the others look themselves
+        pass  # no memory: the other spares check the files themselves
 
 
 def versions_now(before, board, looks):
-    """What versions_of(before) returns. Spares that get their orders together nearly always depend on the same files: one of them
-    looks, and puts on the board what is as it was. Whoever knows the same files in the same versions need not look. None: there is
-    no board, and everybody looks."""
+    """The present versions of before.files. Spares that become workers together nearly always depend on the same files. So one
+    of them checks its files, and writes them to the board if they are unchanged. A spare with the same files in the same
+    versions need not check them. If there is no board (None), each spare checks."""
     if not looks:
         wait_for_another()
         if read_board(board, len(before.text) + 1) == before.text:
@@ -394,7 +416,7 @@ def versions_now(before, board, looks):
 
 
 def parse_request(request):
-    """The arguments, with the interpreter first, and the environment as a list of (name, value)."""
+    """(arguments with the interpreter first, environment as a list of (name, value))."""
     texts = request.split(b"\0")[:-1]
     count = int(texts[0])
     arguments, variables = texts[2:2 + count], texts[2 + count:]
@@ -404,17 +426,17 @@ def parse_request(request):
 # ---- becoming a spare, and the worker ----
 
 def given_environment():
-    """What this process was started with, in its order: Python itself and .pth files may have changed something since."""
+    """The environment at the start of this process, in its order. Python and .pth files may have changed os.environ since."""
     try:
         with open("/proc/self/environ", "rb") as own:
             variables = [variable.split(b"=", 1) for variable in own.read().split(b"\0") if b"=" in variable]
-    except OSError:  # a program with rights of its own may not look at itself
+    except OSError:  # a program with extra privileges may not read its own entry
         variables = os.environb.items()
     return {os.fsdecode(name): os.fsdecode(value) for name, value in variables}
 
 
 def become(arguments, environment):
-    """Makes another program of this process. What Python itself has changed of the process is set back."""
+    """Replaces this process by another program. Resets the signals that Python ignores from its start."""
     import _signal
 
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
@@ -423,7 +445,7 @@ def become(arguments, environment):
 
 
 def take_output(fds):
-    """Puts output and errors in their places, and makes the streams learn what they are."""
+    """Moves stdout and stderr to descriptors 1 and 2, and initializes the streams for the new files."""
     for number, fd in zip((1, 2), fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -438,7 +460,7 @@ def take_environment(variables, changed):
     os.environ.clear()
     for name, value in variables:
         os.environ[os.fsdecode(name)] = os.fsdecode(value)
-    for name, value in changed.items():  # by a module as it was loaded
+    for name, value in changed.items():  # a module made this change during its import
         if value is None:
             os.environ.pop(name, None)
         else:
@@ -453,19 +475,19 @@ def take_arguments(arguments):
 
 
 def look_again():
-    """Files that have come since are found."""
+    """Makes importers find files that are newer than their caches."""
     for finder in list(sys.path_importer_cache.values()):
         if hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
 
 
 def real_sitecustomize(own_folder):
-    """Runs what the installation has by this name, as Python would have. Returns whether there is one."""
+    """Imports the sitecustomize of the installation, as Python would have done. Returns whether there is one."""
     sys.path[:] = [path for path in sys.path if path != own_folder]
     sys.path_importer_cache.pop(own_folder, None)
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401: another one than this file
+        import sitecustomize  # noqa: F401: not this file
         return True
     except ImportError as error:
         if error.name != "sitecustomize":
@@ -475,7 +497,7 @@ def real_sitecustomize(own_folder):
 
 
 def load(modules, environment):
-    """Imports them. Returns the libraries' folders, the files that this depends on, the top-level names, and what changed in the environment."""
+    """Imports the modules. Returns (folders of libraries, watched files, top-level names, changes of the environment)."""
     import importlib
 
     before = set(sys.modules)
@@ -504,20 +526,20 @@ def leave(why):
 
 
 def be_spare():
-    if sys.argv[0] == "-c":  # the program that does nothing; the worker's command stands behind it
+    if sys.argv[0] == "-c":  # PLACEHOLDER; its arguments are the worker's command
         become(sys.argv[1:], given_environment())
     began = time.monotonic()
     given = given_environment()
     own_folder = os.path.dirname(os.path.abspath(__file__))
     modules = [name for name in os.environ.pop("DDPRUN_PRELOAD").split(",") if name]
-    path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is the first
+    path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is first
     if len(path) > 1:
         os.environ["PYTHONPATH"] = path[1]
     elif os.environ.pop("DDPRUN_PRELOAD_EMPTY_PATH", None):
         os.environ["PYTHONPATH"] = ""
     else:
         del os.environ["PYTHONPATH"]
-    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # the worker's
+    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # they belong to the worker
         os.environ.pop(name, None)
     environment = {name: value for name, value in given.items() if name == "PYTHONPATH" or not name.startswith("DDPRUN_PRELOAD")}
     for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):
@@ -563,12 +585,12 @@ if __name__ == "sitecustomize" and "DDPRUN_PRELOAD" in os.environ:
     try:
         _installed = be_spare()
     except BaseException as error:
-        # Whatever has gone wrong, the script must not run here as if it were a worker.
+        # After an error the script must not run here as if it were a worker.
         import traceback
 
         traceback.print_exc()
         say("unfit", "a spare has failed: " + type(error).__name__ + ": " + str(error))
         os._exit(1)
     if not _installed:
-        # For Python there is no module of this name, and so it is forgotten.
+        # The installation has no module of this name, so Python expects this error.
         raise ImportError("no sitecustomize", name="sitecustomize")

@@ -322,7 +322,9 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
   }
   // Its tensors are right for what its manifest says of the machine and the world size, so these stay. That the run ends here
   // is true whoever wrote them: otherwise each start of a finished run would evaluate and end again.
-  if (same_step_of_run(manifest.state, state) && !same_end(manifest.state, state)) {
+  // An evaluation that failed at the first save may have succeeded since; without it the step could not be the best one.
+  const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
+  if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_end(manifest.state, state))) {
     take_end(manifest.state, state);
     write_file_atomically(published.path / kManifestFile, encode_manifest(manifest));
   }

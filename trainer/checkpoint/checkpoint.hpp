@@ -119,8 +119,9 @@ using StageObserver = std::function<void(const char* stage)>;
 // keep. It never removes the one just written. Checkpoints of another training stay, and `retention` does not count them.
 //
 // If that step of this run is already published and valid, its tensors stay. Its manifest is updated if the entries about the
-// end of the run differ (finished, total_steps, config_*). The evaluation and the values are updated with them. If the
-// published step belongs to another run, it is renamed to .superseded. If it is invalid, it is set aside.
+// end of the run differ (finished, total_steps, config_*), or if it has no evaluation and `state` has one. The evaluation and
+// the values are updated with them. If the published step belongs to another run, it is renamed to .superseded. If it is
+// invalid, it is set aside.
 //
 // Throws std::system_error with the path (disk full, read-only). No half-written checkpoint is visible then, and older
 // checkpoints are untouched. A folder has one writer: see writer_claim.hpp.

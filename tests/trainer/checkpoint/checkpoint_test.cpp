@@ -176,6 +176,19 @@ TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
       << "another run's end says nothing";
 }
 
+TEST(Checkpoint, TakesAnEvaluationThatFailedAtTheFirstSave) {
+  TemporaryFolder folder;
+  CheckpointState state = sample_state(400);
+  state.evaluation.reset();
+  state.values = {{"evaluation.owed", 1}};
+  save_checkpoint(folder.path(), state, newest(3));
+  state.evaluation = {{"loss", 0.5}};
+  state.values.clear();
+  const CheckpointState found = load_checkpoint(save_checkpoint(folder.path(), state, newest(3)).path);
+  EXPECT_EQ(found.evaluation, state.evaluation);
+  EXPECT_EQ(found.values, StateValues{});
+}
+
 // It may be all that is left of that training.
 TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
   TemporaryFolder folder;

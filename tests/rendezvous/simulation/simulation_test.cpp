@@ -94,10 +94,8 @@ TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   EXPECT_LE(all.excused, 1 + seeds / 100);  // a rule that came to excuse itself would show here
 }
 
-// Nodes that finish while connections break: 525 and 1858 ended everybody's round when the coordinator took "I have no workers"
-// of a node that had finished for a loss, or a last word that was lost with its connection.
-// Somebody asks all nodes on each node that begins to work, under all faults: nobody hears an answer twice, or to what it has
-// not asked, and the job does not notice.
+// Each node that begins to work asks all nodes a question, under all faults. No node gets an answer twice, or an answer to a
+// question of another node, and the job does not notice.
 TEST(Simulation, QuestionsToAllNodesAreAnsweredOnceAndDisturbNobody) {
   std::int64_t answers = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -108,6 +106,8 @@ TEST(Simulation, QuestionsToAllNodesAreAnsweredOnceAndDisturbNobody) {
   EXPECT_GT(answers, 1000);
 }
 
+// Nodes finish while connections break. In 525 and 1858 the coordinator ended the round of all nodes. It took "I have no
+// workers" from a finished node for a loss, or the node's last message was lost with its connection.
 TEST(Simulation, ANodeThatHasFinishedIsNoLoss) {
   for (const std::uint64_t seed : {525u, 1858u, 2472u, 2657u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }

@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kNiceness = 10;  // about a tenth of a core that training wants too
+constexpr int kNiceness = 10;  // gets about a tenth of a core if training uses it too
 
 }  // namespace
 
@@ -52,7 +52,8 @@ std::optional<std::exception_ptr> BackgroundTask::take_finished() {
 }
 
 void BackgroundTask::run(const std::stop_token& ended) {
-  ::setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread alone, on Linux; where it is refused it only competes more
+  ::setpriority(PRIO_PROCESS, 0,
+                kNiceness);  // Linux: applies to this thread only. If refused, the thread only competes more with training.
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, ended, [this] { return state_ == State::kWaiting; })) {
     state_ = State::kRunning;

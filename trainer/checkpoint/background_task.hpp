@@ -1,5 +1,5 @@
-// One thread that does one piece of work at a time, for saving beside training. The caller hands work over and asks later what
-// came of it; nothing queues up.
+// A thread that executes one piece of work at a time, so that saving can overlap training. The caller starts the work and later
+// takes its result. There is no queue.
 #pragma once
 
 #include <chrono>
@@ -15,21 +15,22 @@ namespace ddprun::trainer {
 class BackgroundTask {
  public:
   BackgroundTask() = default;
-  ~BackgroundTask();  // waits for the work at hand
+  ~BackgroundTask();  // waits for the current work
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Precondition: neither busy nor finished. The thread is started with the first work; it has a lower priority than its
-  // caller, who trains.
+  // Precondition: the task is neither busy nor finished. The first call starts the thread. Its priority is lower than that of
+  // the training thread.
   void start(std::function<void()> work);
 
-  // There is work and it has not ended.
+  // True while there is work that has not ended.
   bool busy() const;
-  // Returns when it has.
+  // Returns when the task is not busy.
   void wait() const;
   void wait_at_most(std::chrono::milliseconds time) const;
 
-  // The work has ended and nobody has been told. The exception it threw, or null. Asked again: nothing.
+  // Returns the result of work that has ended: the exception that it threw, or a null pointer. Each result is returned once;
+  // otherwise nullopt.
   std::optional<std::exception_ptr> take_finished();
 
  private:
@@ -41,7 +42,7 @@ class BackgroundTask {
   State state_ = State::kIdle;
   std::function<void()> work_;
   std::exception_ptr error_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, since the thread uses the other members
 };
 
 }  // namespace ddprun::trainer

@@ -33,7 +33,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path file = checkpoint / kManifestFile;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
-  constexpr std::size_t kMostBytes = 100'000'000;  // as of a safetensors header, which names the same tensors
+  constexpr std::size_t kMostBytes = 100'000'000;  // a safetensors header has the same limit and names the same tensors
   const std::string text = read_bounded(file, kMostBytes, "a manifest");
   try {
     Manifest manifest = decode_manifest(text);
@@ -50,7 +50,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
   throw UsageError(file.string() + " has checksum " + found + ", its manifest says " + expected);
 }
 
-// Reads all of it.
+// Reads the whole file and compares its checksum with the manifest's.
 void verify_file(const fs::path& file, const FileFacts& expected) {
   FileFacts found;
   try {
@@ -62,7 +62,7 @@ void verify_file(const fs::path& file, const FileFacts& expected) {
   if (found != expected) refuse_checksum(file, found.xxh3_128, expected.xxh3_128);
 }
 
-// The manifest, after every length was found to hold. Throws UsageError naming the file.
+// Returns the manifest if every listed file exists with the listed length. Throws UsageError naming the file.
 Manifest judge(const fs::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   for (const auto& [name, listed] : manifest.files) {
@@ -81,14 +81,15 @@ Manifest judge(const fs::path& checkpoint) {
   return manifest;
 }
 
-// The manifest, after every checksum was found to hold as well.
+// Like judge(), and also reads every file to compare its checksum.
 Manifest verify(const fs::path& checkpoint) {
   Manifest manifest = judge(checkpoint);
   for (const auto& [name, file] : manifest.files) verify_file(checkpoint / name, file.facts);
   return manifest;
 }
 
-// Reads a file once and verifies it on the way. What is wrong with its bytes is said by the checksum, whatever they say.
+// Reads a file once and computes its checksum on the way. If the bytes can't be parsed, the checksum is compared first: a
+// damaged file is then reported as damaged, whatever the parser found.
 std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& expected) {
   Checksum checksum;
   SafetensorsContent content;
@@ -102,7 +103,7 @@ std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& exp
   return std::move(content.tensors);
 }
 
-// All tensors of a role, whole.
+// Loads all tensors of a role. Tensors that are stored in pieces are joined.
 std::vector<NamedTensor> load_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
   WholeTensors tensors;
   for (const auto& [name, file] : manifest.files) {
@@ -127,7 +128,7 @@ void verify_role(const fs::path& checkpoint, const Manifest& manifest, const std
   }
 }
 
-// `found_by`: judge or verify.
+// `found_by` is judge or verify.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();
@@ -142,8 +143,9 @@ void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   }
 }
 
-// A folder that only its writer sees. It holds a flock for as long as it lives, which tells a dead writer's folder from a live
-// one's also where process ids are reused; it is removed unless it was published.
+// The folder of a checkpoint that is being written. Its writer holds a flock on it, which the kernel releases when the writer
+// dies. So the folders of dead and living writers differ even if process ids are reused. The destructor removes the folder
+// unless it was published.
 class TemporaryFolder {
  public:
   TemporaryFolder(const fs::path& checkpoints_dir, const std::string& name)
@@ -153,7 +155,7 @@ class TemporaryFolder {
     if (fd_ >= 0) ::flock(fd_, LOCK_EX | LOCK_NB);
   }
   ~TemporaryFolder() {
-    std::error_code ignored;  // the next writer removes what stays
+    std::error_code ignored;  // the next writer removes what could not be removed here
     if (!published_) fs::remove_all(path_, ignored);
     if (fd_ >= 0) ::close(fd_);
   }
@@ -188,7 +190,8 @@ void add_note(std::string& notes, const std::string& note) {
   notes += (notes.empty() ? "" : "; ") + note;
 }
 
-// Only dead writers' folders and links: one writer a run directory, so whoever holds no lock is gone.
+// Removes only folders and links whose writer is dead. A run directory has one writer, so a folder without a lock has no
+// writer.
 void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
@@ -202,7 +205,7 @@ void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
   }
 }
 
-// Of a manifest that can be trusted; nothing of any other.
+// Returns nullopt if the manifest can't be read or its checksum is wrong.
 std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   try {
     return read_manifest(checkpoint);
@@ -211,8 +214,9 @@ std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   }
 }
 
-// What the rules don't keep, oldest first. A checkpoint whose manifest can't be read takes no place from a good one, and stays:
-// the next start sets it aside and names it. So does one of another training, which may be all that is left of it.
+// Removes the checkpoints that the rules don't keep, oldest first. A checkpoint with an unreadable manifest does not count as
+// kept and is not removed: the next start sets it aside and names it. A checkpoint of another training also stays, since it may
+// be the last one of that training.
 void retain(const fs::path& checkpoints_dir, const Retention& retention, const CheckpointState& saved, std::string& notes) {
   std::vector<RetainedCheckpoint> all;
   for (const Published& published : newest_first(checkpoints_dir)) {
@@ -226,7 +230,8 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, const C
   }
 }
 
-// Before the first byte: a save that fills the disk and fails would meanwhile keep everybody else from writing.
+// Called before the first byte is written. A save that fills the disk and then fails would meanwhile block every other program
+// that writes to this disk.
 void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
   constexpr std::uintmax_t kBeside = 16 << 10;  // headers, the manifest, folders
   std::uintmax_t needed = kBeside;
@@ -235,13 +240,13 @@ void require_space(const fs::path& checkpoints_dir, const CheckpointState& state
   }
   std::error_code unknown;
   const fs::space_info space = fs::space(checkpoints_dir, unknown);
-  if (unknown || space.capacity == 0 || space.available >= needed) return;  // some file systems can't say
+  if (unknown || space.capacity == 0 || space.available >= needed) return;  // some file systems don't report their free space
   errno = ENOSPC;
   fail("cannot write to " + checkpoints_dir.string() + ", which has " + std::to_string(space.available >> 10) +
        " KiB free where a checkpoint needs " + std::to_string(needed >> 10));
 }
 
-// `progress` after each piece; `at_half` in the middle of the file.
+// Calls `progress` after each piece of at most 64 MiB and `at_half` in the middle of the file.
 FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& progress,
                         const std::function<void()>& at_half) {
   constexpr std::size_t kPieceBytes = 64 << 20;
@@ -305,8 +310,8 @@ std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, cons
   return bytes + static_cast<std::int64_t>(text.size());
 }
 
-// The bytes of an already published checkpoint of this state, its manifest brought up to date; nothing when there is none, or
-// one of another state or a bad one, which then is out of the way.
+// If this state is already published, updates its manifest if needed and returns its size in bytes. Returns nullopt otherwise.
+// A checkpoint of another run or a damaged one is renamed first, so that the name is free.
 std::optional<std::int64_t> reuse_published(const Published& published, const CheckpointState& state) {
   if (!fs::exists(fs::symlink_status(published.path))) return std::nullopt;
   Manifest manifest;
@@ -320,9 +325,10 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     supersede(published.path);
     return std::nullopt;
   }
-  // Its tensors are right for what its manifest says of the machine and the world size, so these stay. That the run ends here
-  // is true whoever wrote them: otherwise each start of a finished run would evaluate and end again.
-  // An evaluation that failed at the first save may have succeeded since; without it the step could not be the best one.
+  // The tensors belong to the machine and the world size in their manifest, so these entries stay. The entries about the end of
+  // the run are updated whichever process wrote the tensors. Otherwise each start of a finished run would evaluate and end
+  // again.
+  // An evaluation that failed at the first save may have succeeded since. Without it the step could not become the best one.
   const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
   if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_end(manifest.state, state))) {
     take_end(manifest.state, state);
@@ -350,7 +356,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
     result.bytes = publish(checkpoints_dir, result.path, state, reached);
   }
   const fs::path latest = checkpoints_dir / kLatest;
-  if (fs::is_directory(fs::symlink_status(latest))) {  // a copy that follows links makes one of it, and nothing depends on it
+  if (fs::is_directory(fs::symlink_status(latest))) {  // cp -L makes a folder of the link; nothing depends on `latest`
     add_note(result.note, latest.string() + " is a folder and no link; remove it, and the next save makes it anew");
   } else {
     point_latest_to(checkpoints_dir, result.path.filename().string());
@@ -413,7 +419,7 @@ fs::path supersede(const fs::path& checkpoint) {
   for (int n = 2; fs::exists(fs::symlink_status(target)); ++n)
     target = checkpoint.string() + ".superseded-" + std::to_string(n);
   fs::rename(checkpoint, target);
-  // It must not name what is no longer there. It is only a convenience: the next save points it to the newest again.
+  // `latest` must not point to the old name. It is only a convenience: the next save points it to the newest checkpoint again.
   const fs::path latest = checkpoint.parent_path() / kLatest;
   std::error_code none;
   if (fs::is_symlink(latest, none) && !fs::exists(latest, none)) fs::remove(latest, none);
@@ -428,7 +434,7 @@ void mend_latest(const fs::path& checkpoint) {
 }
 
 CheckpointState load_weights(const fs::path& link_or_path) {
-  std::error_code not_there;                                     // said when it is read
+  std::error_code not_there;                                     // reported when the manifest is read
   const fs::path real = fs::canonical(link_or_path, not_there);  // checkpoints/latest is a link
   const fs::path& path = not_there ? link_or_path : real;
   const Manifest manifest = judge(path);

@@ -1,7 +1,7 @@
 // Implementation of direct_writer.hpp.
 //
-// Note: the end of the file. Direct writes have to begin and end at a block of the disk, so the last bytes go through the page
-// cache, behind everything else; the caller's fsync takes them to the disk.
+// Note: the end of the file. Direct writes must begin and end at a block of the disk. So the last bytes are written through the
+// page cache, after all other bytes. The caller's fsync takes them to the disk.
 #include "trainer/checkpoint/direct_writer.hpp"
 
 #include <fcntl.h>
@@ -18,9 +18,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// Large enough for a disk to be as fast as it can be, and a few of them stay in a processor's last cache.
+// Large enough for the disk's full speed; a few of these buffers fit into a processor's last-level cache.
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
-constexpr std::size_t kBlock = 4096;  // the largest that disks ask for
+constexpr std::size_t kBlock = 4096;  // the largest block size that disks require
 
 bool set_direct(int fd, bool on) {
   const int flags = ::fcntl(fd, F_GETFL);
@@ -28,7 +28,8 @@ bool set_direct(int fd, bool on) {
   return ::fcntl(fd, F_SETFL, flags ^ O_DIRECT) == 0;
 }
 
-// Some file systems take the flag and refuse the writes: then they go the usual way. Several threads may find that out.
+// Some file systems accept the flag but refuse the writes. Then the bytes are written through the page cache. Several threads
+// may detect that.
 void write_at(int fd, const std::filesystem::path& file, std::string_view bytes, std::int64_t offset) {
   bool refused = false;
   while (!bytes.empty()) {
@@ -75,7 +76,7 @@ void DirectWriter::write(std::string_view bytes) {
   }
 }
 
-// The next buffer is free when the disk has it.
+// Hands the full buffer to its thread. The next buffer is free once the disk has its bytes.
 void DirectWriter::hand_over() {
   Part& full = parts_[filling_];
   full.disk.start([fd = fd_, file = file_, bytes = std::string_view(full.buffer.get(), filled_), offset = offset_] {

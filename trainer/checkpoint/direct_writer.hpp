@@ -1,7 +1,7 @@
-// Writes a large file past the page cache (open(2), O_DIRECT): the disk takes the bytes from a buffer here, so that a save
-// beside training costs neither the kernel's copy nor the memory of one, and no old page is dropped for it. While some buffers
-// are on their way to the disk, each by a thread of its own, the next is filled. hashed_file.cpp uses one for large files where
-// the file system can do it.
+// Writes a large file directly to the disk, past the page cache (open(2), O_DIRECT). The disk takes the bytes from a buffer of
+// this process. So a save during training costs neither the kernel's copy nor the memory for it, and evicts no other page. Each
+// full buffer is written by its own thread while the next one is filled. hashed_file.cpp uses this class for large files if the
+// file system supports it.
 #pragma once
 
 #include <array>
@@ -17,19 +17,19 @@ namespace ddprun::trainer {
 
 class DirectWriter {
  public:
-  // Writes to `fd` from its beginning, a file opened for writing; it stays the caller's. `file` is for messages. Where the file
-  // has its length already (fallocate), the disk gets several buffers at a time; a file that grows takes one after the other.
+  // Writes to `fd`, which is open for writing, from its beginning. The caller still owns `fd`. `file` is for messages. If the
+  // file already has its length (fallocate), the disk gets several buffers at a time. A growing file takes one after the other.
   DirectWriter(int fd, std::filesystem::path file);
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
-  // True when reads and writes of `fd` now go past the page cache; false where its file system has no way for that.
+  // Returns true if reads and writes of `fd` now bypass the page cache; false if the file system does not support that.
   static bool switch_on(int fd);
 
-  // Throws std::system_error naming the file; an error may be that of bytes which came earlier.
+  // Throws std::system_error naming the file. The error may belong to bytes of an earlier call.
   void write(std::string_view bytes);
-  // Everything is with the kernel when this returns; fsync is the caller's. Throws as write() does.
+  // When this returns, the kernel has all bytes. The caller must call fsync. Throws as write() does.
   void finish();
 
  private:
@@ -40,10 +40,10 @@ class DirectWriter {
 
   static Buffer new_buffer();
 
-  // One that is filled or on its way.
+  // A buffer that is filled or written.
   struct Part {
     Buffer buffer = new_buffer();
-    BackgroundTask disk{};  // last, so that it ends before the buffer does
+    BackgroundTask disk{};  // last, so that the thread ends before the buffer is freed
   };
   void hand_over();
   static void wait_for(Part& part);
@@ -51,9 +51,9 @@ class DirectWriter {
   int fd_;
   std::filesystem::path file_;
   std::array<Part, 4> parts_{};
-  std::size_t filling_ = 0;  // which of them
-  std::size_t filled_ = 0;   // bytes
-  std::int64_t offset_ = 0;  // of the buffer that is filled, in the file
+  std::size_t filling_ = 0;  // index of the part that is filled
+  std::size_t filled_ = 0;   // bytes in that part
+  std::int64_t offset_ = 0;  // offset in the file of the part that is filled
 };
 
 }  // namespace ddprun::trainer

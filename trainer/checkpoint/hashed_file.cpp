@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Below, a restart finds the file in memory, and the disk's own speed does not show.
+// A smaller file is still in the page cache when a restart reads it, and the disk's speed makes no difference to its save.
 constexpr std::int64_t kDirectFrom = 32 << 20;
 
 [[noreturn]] void fail_to(const char* what, const std::filesystem::path& file) {
@@ -98,8 +98,8 @@ HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64
   set_length(expected_bytes);
 }
 
-// Its blocks are chosen at once, and the disk takes several writes at a time: a file that grows takes one after the other. Some
-// file systems can't; a full disk is said here already.
+// Allocates the blocks of the file in one call. The disk then accepts several writes at a time; a growing file takes one after
+// the other. Some file systems can't allocate in advance, which is no error. A full disk is reported already here.
 void HashedFileWriter::set_length(std::int64_t bytes) {
   if (::fallocate(fd_, 0, 0, bytes) == 0) {
     length_ = bytes;
@@ -112,11 +112,11 @@ void HashedFileWriter::set_length(std::int64_t bytes) {
 }
 
 HashedFileWriter::~HashedFileWriter() {
-  direct_.reset();  // may still be writing
+  direct_.reset();  // its threads may still be writing
   if (fd_ >= 0) ::close(fd_);
 }
 
-// In pieces that stay in the processor's cache between checksum and copy; the kernel takes at most 2 GiB at once anyway.
+// Works in pieces that stay in the processor's cache between checksum and copy. The kernel takes at most 2 GiB per call anyway.
 void HashedFileWriter::write(std::string_view bytes) {
   constexpr std::size_t kPiece = 1 << 20;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
@@ -141,7 +141,8 @@ void HashedFileWriter::write_through_cache(std::string_view bytes) {
   }
 }
 
-// The disk works while the next bytes are made, instead of waiting for the sync at the end. Only a hint: errors show there.
+// Lets the disk write while the next bytes are prepared; otherwise the sync at the end waits for all of them. This is only a
+// hint: finish() reports errors.
 void HashedFileWriter::begin_writeback() {
   constexpr std::int64_t kStretch = 16 << 20;
   if (bytes_ - handed_to_disk_ < kStretch) return;

@@ -1,5 +1,5 @@
-// Files with a checksum (XXH3-128): written in one pass with the checksum taken on the way and synced to disk before they count
-// as written, and verified by reading them again. A checkpoint's manifest lists them.
+// Files with a checksum (XXH3-128), which a checkpoint's manifest lists. A file is written in one pass that also computes the
+// checksum. It counts as written once it is synced to the disk. Verification reads the file again.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddprun::trainer {
 
-// Length and checksum, as the manifest has them.
+// Length and checksum of a file, as listed in the manifest.
 struct FileFacts {
   std::int64_t bytes = 0;
   std::string xxh3_128;  // 32 lower-case hex digits, most significant first, as xxh128sum prints them
@@ -21,7 +21,7 @@ struct FileFacts {
 
 std::string xxh3_128_of(std::string_view bytes);
 
-// The same of bytes that come one after the other.
+// Checksum over bytes that arrive in several pieces.
 class Checksum {
  public:
   Checksum();
@@ -36,13 +36,13 @@ class Checksum {
   std::unique_ptr<Hash> hash_;
 };
 
-// Throws std::system_error naming the path when it can't be read.
+// Throws std::system_error naming the path if the file can't be read.
 FileFacts facts_of_file(const std::filesystem::path& file);
 
 class HashedFileWriter {
  public:
-  // Makes the file, which must not exist. `expected_bytes` is about as many as will be written: a large file goes past the page
-  // cache where it can (direct_writer.hpp). All members throw std::system_error naming the path.
+  // Creates the file, which must not exist. `expected_bytes` is the approximate final length: a large file bypasses the page
+  // cache where possible (direct_writer.hpp). All members throw std::system_error naming the path.
   explicit HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes = 0);
   ~HashedFileWriter();
   HashedFileWriter(const HashedFileWriter&) = delete;
@@ -61,9 +61,9 @@ class HashedFileWriter {
   int fd_ = -1;
   std::int64_t bytes_ = 0;
   std::int64_t handed_to_disk_ = 0;
-  std::int64_t length_ = 0;  // that the file was given ahead
+  std::int64_t length_ = 0;  // bytes allocated in advance
   Checksum checksum_;
-  std::unique_ptr<DirectWriter> direct_;  // of a large file; null: through the page cache
+  std::unique_ptr<DirectWriter> direct_;  // set for a large file; null if writes use the page cache
 };
 
 }  // namespace ddprun::trainer

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kWorthAThread = std::size_t{16} << 20;  // bytes; a thread costs about 50 us
-constexpr std::size_t kMostThreads = 4;                       // they fill the memory's bandwidth
+constexpr std::size_t kMostThreads = 4;                       // four threads saturate the memory bandwidth
 
 std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
@@ -31,7 +31,7 @@ struct Piece {
   std::size_t bytes = 0;
 };
 
-// Bytes [begin, end) of all pieces laid end to end.
+// Copies the bytes [begin, end) of the concatenation of all pieces.
 void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t end) {
   std::size_t at = 0;
   for (const Piece& piece : pieces) {
@@ -42,7 +42,7 @@ void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t en
   }
 }
 
-// Training stands still meanwhile, so its cores are free for this.
+// Training waits for this copy, so its cores are free for more threads.
 void copy_all(std::span<const Piece> pieces) {
   std::size_t total = 0;
   for (const Piece& piece : pieces) total += piece.bytes;
@@ -60,7 +60,7 @@ template <class Bits>
 bool has_all_ones(const at::Tensor& tensor, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(tensor.const_data_ptr());
   const auto count = static_cast<std::size_t>(tensor.numel());
-  constexpr std::size_t kTogether = 4096;  // one answer a block of known length, so that the loop inside is vectorized
+  constexpr std::size_t kTogether = 4096;  // one result per block of known length, so that the inner loop is vectorized
   std::size_t begin = 0;
   for (; begin + kTogether <= count; begin += kTogether) {
     Bits found = 0;
@@ -92,9 +92,9 @@ bool is_finite(const at::Tensor& tensor) {
 
 }  // namespace
 
-// The memory. Huge pages where the kernel has them, since touching 500 MB for the first time in pages of 4 KiB costs more than
-// the copy itself. Pinned by itself and not taken from PyTorch's allocator of pinned memory, which rounds up to a power of two:
-// 18 GB would take 32.
+// The memory of the copy. It uses huge pages where the kernel has them: the first touch of 500 MB in pages of 4 KiB costs more
+// than the copy itself. It is pinned here, not taken from PyTorch's allocator of pinned memory. That allocator rounds up to a
+// power of two: 18 GB would take 32.
 class HostCopy::Block {
  public:
   Block(std::size_t bytes, const Source& source)
@@ -145,12 +145,12 @@ CheckpointState HostCopy::take(const CheckpointState& live) {
     try {
       block_ = coming_.get();
     } catch (const std::bad_alloc&) {
-      block_.reset();  // there may be memory now
+      block_.reset();  // take() allocates again: memory may be available now
     }
   }
   const std::size_t bytes = bytes_for(live);
   if (!block_ || block_->bytes() < bytes) {
-    block_.reset();  // first, so that there are never two
+    block_.reset();  // released first, so that two blocks never exist
     block_ = std::make_unique<Block>(bytes, source_);
   }
 

@@ -1,4 +1,4 @@
-// Implementation of local_copies.hpp: flock, which ends with its holder however that ends.
+// Implementation of local_copies.hpp. It uses flock: the kernel releases the lock whenever its holder ends.
 #include "trainer/checkpoint/local_copies.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = "copy-";
 constexpr const char* kLock = ".lock";
-constexpr int kMostCopies = 100;  // nodes on one machine and workers that hang; more is a mistake
+constexpr int kMostCopies = 100;  // nodes on one machine plus workers that hang; more indicates a mistake
 
 [[noreturn]] void give_up(int reason, const std::string& what) {
   throw std::system_error(reason, std::generic_category(), what);

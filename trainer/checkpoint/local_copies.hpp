@@ -2,9 +2,9 @@
 //
 //   <local_dir>/<run directory's name>-<digest>/copy-0/step-000000400
 //
-// The digest is of the run directory's path and of the config, so that runs that share a disk don't meet. A folder copy-N
-// belongs to whoever holds the lock in it, so to one process at a time, whatever its rank is: two nodes on one machine have
-// copy-0 and copy-1, and a worker that hangs keeps its folder while its successor takes another. Any process may read all.
+// The digest covers the run directory's path and the config, so that runs that share a disk use different folders. A folder
+// copy-N belongs to the process that holds its lock, whatever the rank. So two nodes on one machine have copy-0 and copy-1. A
+// worker that hangs keeps its folder, and its successor takes another one. Any process may read all folders.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,15 @@
 
 namespace ddprun::trainer {
 
-// The folder of this run on this machine; need not be there. `run_dir` is absolute, and need not be reachable.
+// Returns the folder of this run on this machine; it may not exist. `run_dir` is absolute and need not be reachable.
 std::filesystem::path local_copies_of(const std::filesystem::path& local_dir, const std::filesystem::path& run_dir,
                                       const std::string& config_digest);
 
-// All copy-N in it, in no order; empty where there is none. Throws std::system_error when it can't be listed.
+// Returns all folders copy-N in it, in no order; empty if there is none. Throws std::system_error if the folder can't be
+// listed.
 std::vector<std::filesystem::path> copy_folders(const std::filesystem::path& copies);
 
-// The folder that one process writes to, from its first take() to its end.
+// The folder that one process writes to, from its first take() to the end of the object.
 class OwnCopy {
  public:
   explicit OwnCopy(std::filesystem::path copies);
@@ -28,8 +29,8 @@ class OwnCopy {
   OwnCopy(const OwnCopy&) = delete;
   OwnCopy& operator=(const OwnCopy&) = delete;
 
-  // The first folder that nobody else has, made if needed; the same one at each call unless somebody removed it. Throws
-  // std::system_error naming the path.
+  // Returns the first folder that no other process holds, and creates it if needed. Each call returns the same folder unless it
+  // was removed. Throws std::system_error naming the path.
   const std::filesystem::path& take();
 
  private:

@@ -21,7 +21,7 @@ constexpr int kFirst = 1;
 constexpr int kByRole = 2;
 constexpr const char* kOwnChecksum = "xxh3_128";
 
-// As text, so that the checksum over the manifest doesn't depend on how a program prints numbers.
+// Numbers are stored as text, so that the manifest's checksum doesn't depend on how a program prints numbers.
 std::string exact_text(double value) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%.17g", value);
@@ -37,7 +37,7 @@ double number_of(const json& text) {
   return value;
 }
 
-// Exactly a model and an optimizer, whole, in the files that are named after them.
+// True for exactly two files, a model and an optimizer, both whole and under their default names.
 bool has_files_of_first(const std::map<std::string, StateFile>& files) {
   const auto is_of = [&](const char* role) {
     const auto found = files.find(file_of_role(role));
@@ -140,7 +140,7 @@ Manifest from_json(const json& value, int version) {
   return manifest;
 }
 
-// False where so many elements can't be in that many bytes.
+// Returns false if so many elements can't fit into that many bytes.
 bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
@@ -149,7 +149,8 @@ bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   return elements <= bytes || std::ranges::find(shape, 0) != shape.end();
 }
 
-// Of the second format. What this version does not know is not left out: the run would go on without it.
+// Checks the files of the second format. An unknown role is an error: without its tensors the run would continue from an
+// incomplete state.
 void check_files(Manifest& manifest) {
   std::map<std::string, bool> has;
   for (const auto& [role, tensors] : tensors_by_role(manifest.state)) has[role] = false;
@@ -199,7 +200,7 @@ Manifest decode_manifest(const std::string& text) {
   try {
     require_json_within(text, {.depth = 16});
     json value = json::parse(text);
-    // Another version first: its checksum may be made otherwise.
+    // The version is checked first: another version may compute the checksum differently.
     const json& version = value.at("version");
     if (version != kFirst && version != kByRole) {
       throw UsageError("has version " + short_quote(version.dump()) +

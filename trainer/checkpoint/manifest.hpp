@@ -1,9 +1,9 @@
-// manifest.json of a checkpoint: what the run was at that step, and length and checksum of every other file. It is written
-// last, so a checkpoint without it is not one, and it has a checksum of itself (over the compact dump with sorted keys, without
-// that field), so a flipped bit in it is noticed too.
+// manifest.json of a checkpoint: the state of the run at that step, and length and checksum of every other file. It is written
+// last, so a folder without it is not a checkpoint. It also has a checksum of itself, computed over the compact JSON dump with
+// sorted keys and without that field. So a flipped bit in the manifest is detected too.
 //
-// There are two formats. The second one has what the first can't say: files by role, tensors in pieces, and small named values.
-// A state that needs none of these is written in the first, so that earlier versions go on from it.
+// There are two formats. The second one adds files by role, tensors in pieces, and small named values. A state that needs none
+// of these is written in the first format, so that earlier versions can resume from it.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ inline constexpr const char* kManifestFile = "manifest.json";
 
 struct StateFile {
   FileFacts facts;
-  std::string role;  // of its tensors (tensors_by_role()); several files may have one
+  std::string role;  // role of its tensors (tensors_by_role()); several files may share one
   TensorPieces pieces{};
 };
 
@@ -28,28 +28,28 @@ struct Manifest {
   std::map<std::string, StateFile> files;
 };
 
-// The file of a role that is written whole.
+// Returns the name of the file of a role whose tensors are whole.
 std::string file_of_role(const std::string& role);
 
 std::string encode_manifest(const Manifest& manifest);
 
-// Throws UsageError with the problem alone; the caller knows the path.
+// The message of the UsageError has only the problem; the caller adds the path.
 Manifest decode_manifest(const std::string& text);
 
-// Equal for two checkpoints that training goes on from to the same bits: a digest of the step, the files and what the rest of
-// the training state follows from. What the machine was, whose run it is and what the config says about the run's end are left
-// out, which may differ between copies.
+// Equal for two checkpoints from which training continues with the same bits. It is a digest of the step, the files and the
+// rest of the training state. It leaves out the machine, the run's identity, and the config's entries about the end of the run.
+// These may differ between copies.
 std::string content_digest(const Manifest& manifest);
 
-// True when that checkpoint is of the training that this one is of, or of what that began with.
+// True if the checkpoint `one` belongs to the same training as `present`, or to one from which that training began.
 bool is_of_training(const CheckpointState& one, const CheckpointState& present);
 
-// True if both are the same step of one run. They may differ in the machine and the world size that made it, which change its
-// rounding, and in what the config says about the run's end.
+// True if both are the same step of one run. They may differ in the machine and the world size, which change the rounding, and
+// in the entries about the end of the run.
 bool same_step_of_run(const CheckpointState& a, const CheckpointState& b);
-// What `state` knows of the run's end, and of the evaluation and the values at that step, into what was saved of it.
+// Copies the entries about the end of the run, the values and the evaluation (if any) from `state` to `saved`.
 void take_end(CheckpointState& saved, const CheckpointState& state);
-// True when what the config says about the run's end is the same too.
+// True if the entries about the end of the run are equal.
 bool same_end(const CheckpointState& a, const CheckpointState& b);
 
 }  // namespace ddprun::trainer

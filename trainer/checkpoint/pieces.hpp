@@ -1,6 +1,6 @@
-// Tensors of a checkpoint's file that are pieces of larger ones: each is a range of the elements of the whole, laid out flat.
-// The files of one role hold all elements of all tensors, each element once, however many ranks have written them, so what was
-// saved in one division is read in any other. Used by load_checkpoint().
+// A file of a checkpoint may have pieces of larger tensors. A piece is a range of the elements of the flattened tensor. The
+// files of one role together have each element of each tensor exactly once, however many ranks wrote them. So a state that was
+// saved by any number of ranks can be read by any other number. Used by load_checkpoint().
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace ddprun::trainer {
 
 struct TensorPiece {
   std::vector<std::int64_t> shape;  // of the whole tensor
-  std::int64_t begin = 0;           // the element of it with which the piece begins
+  std::int64_t begin = 0;           // index of the piece's first element in the whole tensor
   bool operator==(const TensorPiece&) const = default;
 };
 
-// By the names of a file's tensors. One that is not named here is whole.
+// The pieces of one file, by tensor name. A tensor without an entry is whole.
 using TensorPieces = std::map<std::string, TensorPiece>;
 
-// Puts pieces together. A whole tensor is allocated only after all of its elements were found: a damaged shape in a manifest is
-// a bad checkpoint and no lack of memory.
+// Joins pieces to whole tensors. A whole tensor is allocated only after all of its elements were found. So a damaged shape in a
+// manifest is reported as a bad checkpoint, not as a lack of memory.
 class WholeTensors {
  public:
-  // Of one file. Throws UsageError for what can't be a piece of that tensor, or is there already.
+  // Adds the tensors of one file. Throws UsageError if a piece does not fit its tensor or overlaps an earlier one.
   void add(std::vector<NamedTensor> tensors, const TensorPieces& pieces);
-  // Throws UsageError for elements that no file had.
+  // Returns all tensors. Throws UsageError if an element is in no file.
   std::vector<NamedTensor> take() &&;
 
  private:
@@ -39,7 +39,7 @@ class WholeTensors {
     std::vector<std::int64_t> shape;
     std::int64_t elements = 0;
     at::ScalarType type = at::kFloat;
-    std::map<std::int64_t, Part> there;  // by their first element
+    std::map<std::int64_t, Part> there;  // by the index of their first element
   };
   void add_piece(const NamedTensor& entry, const TensorPiece& piece);
 

@@ -32,9 +32,9 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the safetensors package's own limit
 constexpr const char* kMetadata = "__metadata__";
-// What a header costs in memory is many times its bytes.
-constexpr std::size_t kMostDimensions = 64;  // as many as PyTorch's operators take
-constexpr std::size_t kMostKeys = 1 << 20;   // tensors, or facts in the metadata
+// Limits on the header, since a parsed header takes many times its bytes in memory.
+constexpr std::size_t kMostDimensions = 64;  // PyTorch's operators have the same limit
+constexpr std::size_t kMostKeys = 1 << 20;   // tensors, or entries of the metadata
 
 struct Dtype {
   const char* name;
@@ -67,8 +67,8 @@ std::string all_dtypes() {
   return names;
 }
 
-// Product of non-negative numbers, or nothing when it does not fit. A zero hides no overflow of the others, since strides are
-// products of them.
+// Product of non-negative numbers; nullopt if it does not fit. A factor of 0 does not hide an overflow of the other factors,
+// since strides are products of them.
 std::optional<std::int64_t> product(const std::vector<std::int64_t>& factors, std::int64_t first) {
   std::int64_t result = first;
   bool zero = false;
@@ -79,23 +79,24 @@ std::optional<std::int64_t> product(const std::vector<std::int64_t>& factors, st
   return zero ? 0 : result;
 }
 
-// What a header says of one tensor, after all checks.
+// The header's entry for one tensor, after all checks.
 struct Entry {
   std::string name;
-  const Dtype* dtype = nullptr;  // null: one that is not read here
-  std::string problem{};         // why not
+  const Dtype* dtype = nullptr;  // null: an unsupported dtype
+  std::string problem{};         // why the dtype is unsupported
   std::vector<std::int64_t> shape;
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-// An open file, or the bytes of a mapped one. It knows its size and reads exactly what is asked for.
+// An open file, or the bytes of a mapped one. A read returns exactly the requested bytes or throws.
 class InputFile {
  public:
   InputFile(const std::filesystem::path& file, Checksum* checksum)
       : file_(file),
         checksum_(checksum),
-        fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a FIFO is refused, not waited for
+        fd_(::open(file.c_str(),
+                   O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // O_NONBLOCK: a FIFO is refused; without the flag, open() would block
     if (fd_ < 0) fail_with(errno, "cannot be opened: ");
     struct stat status {};
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -123,7 +124,7 @@ class InputFile {
       return;
     }
     while (bytes > 0) {
-      // In pieces that stay in the processor's cache for the checksum.
+      // Pieces of 1 MiB stay in the processor's cache until the checksum has used them.
       const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
       const ssize_t got = ::read(fd_, next, static_cast<std::size_t>(piece));
       if (got < 0 && errno == EINTR) continue;
@@ -145,13 +146,13 @@ class InputFile {
   }
 
   std::filesystem::path file_;
-  Checksum* checksum_;         // null: nobody wants it
-  int fd_ = -1;                // -1: of a mapped file
-  std::string_view mapped_{};  // the rest of its bytes
+  Checksum* checksum_;         // null: no checksum needed
+  int fd_ = -1;                // -1: the file is mapped
+  std::string_view mapped_{};  // its bytes that are still unread
   std::int64_t size_ = 0;
 };
 
-// Two tensors of one name are ambiguous, so they are refused. Nesting is at most object > tensor > array.
+// Two tensors with one name are ambiguous, so they are refused. The deepest nesting is object > tensor > array.
 nlohmann::json parse_header(const std::string& text, const InputFile& file) {
   constexpr JsonLimits kLimits{.depth = 4,
                                .values = kMaxHeaderBytes,
@@ -213,7 +214,8 @@ Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int
   return entry;
 }
 
-// The data must be covered exactly, in order: a hole could hide anything and an overlap would give two tensors the same bytes.
+// The tensors must cover the data exactly and in order. A hole could hide any bytes, and an overlap would give two tensors the
+// same bytes.
 void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes, const InputFile& file) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name); });
@@ -246,7 +248,7 @@ at::Tensor read_tensor(const Entry& entry, InputFile& file) {
   return tensor;
 }
 
-// From its first byte to its last: what the header leaves out would be a hole.
+// Reads the file from its first byte to its last. Bytes that the header does not list count as a hole and are refused.
 SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum);
 
 }  // namespace
@@ -313,7 +315,7 @@ SafetensorsContent read_safetensors(const std::filesystem::path& path, Checksum&
 
 namespace {
 
-// After the checks: where each tensor is.
+// A checked header with the position of each tensor.
 struct ReadHeader {
   std::vector<Entry> entries;
   std::map<std::string, std::string> metadata;

@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::string_view kHalfClaim = "..writer.tmp-";  // as write_file_atomically names it
+constexpr std::string_view kHalfClaim = "..writer.tmp-";  // prefix of the temporary files of write_file_atomically()
 
-// Nobody else's, ever: the time tells apart processes of one number.
+// The text of a claim is unique: the time distinguishes processes with the same process id.
 std::string claim_text(const WriterClaim::Generation& generation) {
   return json{{"host", host_name()},
               {"pid", ::getpid()},
@@ -38,9 +38,9 @@ std::string claim_text(const WriterClaim::Generation& generation) {
          "\n";
 }
 
-// Nothing where there is no file.
+// Returns nullopt if the file does not exist.
 std::optional<std::string> read_claim(const fs::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would be waited for
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would block
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (fd < 0) throw std::system_error(errno, std::generic_category(), "cannot read " + file.string());
   std::array<char, 1024> text{};
@@ -59,14 +59,14 @@ std::int64_t number_in(const json& claim, const char* key) {
   return found != claim.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-// nullopt for a torn claim, which says nothing.
+// Returns nullopt for a torn claim, from which no generation can be read.
 std::optional<WriterClaim::Generation> generation_of(const std::string& claim) {
   const json text = json::parse(claim, nullptr, /*allow_exceptions=*/false);
   if (!text.is_object()) return std::nullopt;
   return WriterClaim::Generation{.term = number_in(text, "term"), .restart = number_in(text, "restart")};
 }
 
-// Returns why some stay.
+// Returns the reasons for leftovers that could not be removed; empty if all are gone.
 std::string remove_leftovers(const fs::path& checkpoints_dir) {
   std::vector<fs::path> leftovers;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
@@ -81,7 +81,7 @@ std::string remove_leftovers(const fs::path& checkpoints_dir) {
   return notes;
 }
 
-// Of this host.
+// `pid` is a process of this host.
 bool has_ended(std::int64_t pid) {
   return pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
 }
@@ -129,7 +129,7 @@ std::string WriterClaim::take() {
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {
-    // What a killed writer left may be what fills the disk.
+    // The leftovers of a killed writer may be what fills the disk.
     if (error.code() != std::errc::no_space_on_device) throw;
     remove_leftovers(checkpoints_dir_);
     write_file_atomically(file_, text_);

@@ -1,10 +1,10 @@
-// Who may publish in a checkpoints folder. The run directory's lock keeps two jobs apart; this keeps apart the writers that one
-// run has over time: rank 0 of each round claims the folder when it starts, and an earlier one that is not quite dead (stopped,
-// swapped out, on a machine that was given up) can then publish no more.
+// Decides which process may publish in a checkpoints folder. The run directory's lock separates two jobs. The claim separates
+// the successive writers of one run. Rank 0 of each round claims the folder when it starts. An earlier rank 0 may still be
+// alive (stopped, swapped out, on a machine that was given up). After the claim it can publish no more.
 //
-// Note: no lock is needed between the last check and the rename. A new writer first writes its claim and then takes every
-// temporary folder away; so the rename of an old writer that checked before the claim finds its folder gone, or came before
-// anybody looked for checkpoints.
+// Note: no lock is needed between the last check and the rename. A new writer first writes its claim and then removes every
+// temporary folder. Suppose that an old writer checked before the claim was written. Either its rename fails because its folder
+// is gone, or it came before the new writer looked for checkpoints.
 #pragma once
 
 #include <compare>
@@ -16,28 +16,29 @@ namespace ddprun::trainer {
 
 class WriterClaim {
  public:
-  // Later ones have the higher term (of the run directory's lock), and within it the higher restart count.
+  // A later writer has a higher term (of the run directory's lock), or the same term and a higher restart count.
   struct Generation {
     std::int64_t term = 0;
     std::int64_t restart = 0;
     auto operator<=>(const Generation&) const = default;
   };
-  // For whoever has no lock of a run directory: later than the claim that is there. Throws std::system_error when it can't be
-  // read.
+  // For a process without the lock of a run directory. Returns a generation that is later than the existing claim. Throws
+  // std::system_error if the claim can't be read.
   static Generation after_the_last(const std::filesystem::path& checkpoints_dir);
 
-  // Changes nothing yet.
+  // Writes nothing yet.
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 
-  // Makes the folder and the claim, takes leftovers of earlier writers away and returns why some stay (empty: none do). Throws
-  // SupersededError (common/base/error.hpp) when a later generation has claimed it, std::system_error when it can't be written.
+  // Creates the folder and the claim, and removes leftovers of earlier writers. Returns the reasons for leftovers that stay
+  // (empty: none stay). Throws SupersededError (common/base/error.hpp) if a later generation has claimed the folder, and
+  // std::system_error if the claim can't be written.
   std::string take();
 
-  // Returns while the claim is ours, and makes it when it was never made or was deleted with everything else. Throws
-  // SupersededError when it is another's, std::system_error when it can't be read.
+  // Returns if the claim is ours. Writes it first if it was never written or was deleted. Throws SupersededError if another
+  // process holds the claim, and std::system_error if it can't be read.
   void check();
-  // For a second writer in the same round, such as a rank whose data fails: also returns while the claim is that of another
-  // process of this generation. Then neither of the two ends the other, and both publish whole checkpoints.
+  // For a second writer in the same round, such as a rank whose data fails. Also returns if another process of this generation
+  // holds the claim. Then neither of the two stops the other, and both publish whole checkpoints.
   void check_generation();
 
  private:

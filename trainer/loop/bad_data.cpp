@@ -29,7 +29,7 @@ std::string not_finite_in(const Share& share, const Source& source) {
 
 namespace {
 
-// The integers of that sample, such as "'label' of sample 17 in train.safetensors is 3".
+// Returns the integers of that sample, for example "'label' of sample 17 in train.safetensors is 3".
 std::string integers_of(std::int64_t sample, const Source& source) {
   const Batch batch = source.make(std::span(&sample, 1), {});
   std::string text;
@@ -51,7 +51,7 @@ bool is_out_of_range(std::int64_t sample, const Source& source, const std::funct
   } catch (const c10::IndexError&) {
     return true;
   } catch (const std::exception&) {
-    return false;  // of a batch that is too small, say: it says nothing of the index
+    return false;  // another error, such as a batch that is too small, does not concern the index
   }
   return false;
 }

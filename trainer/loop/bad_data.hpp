@@ -1,5 +1,5 @@
-// Errors that the data causes: why a loss is not a number, and which sample has a number out of range. train.cpp calls it
-// before it names the learning rate, and evaluate.cpp for what is measured.
+// Finds the data that causes an error: a NaN behind a NaN loss, or a sample with an index out of range. train.cpp calls it
+// before it suggests a lower learning rate. evaluate.cpp calls it when a metric can't be computed.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -13,13 +13,13 @@
 
 namespace ddprun::trainer {
 
-// The first NaN or infinite number of a share, and where it is from: "nan at [0, 3] of 'image' of sample 17 in
-// train.safetensors". Empty: there is none. Makes the share again, sample by sample.
+// Returns the first NaN or infinite number of a share and its source: "nan at [0, 3] of 'image' of sample 17 in
+// train.safetensors". Empty if there is none. Loads the share again, sample by sample.
 std::string not_finite_in(const Share& share, const Source& source);
 
-// Throws UsageError for PyTorch's error "Target 3 is out of bounds", which does not name the sample: a restart would meet it
-// again. Makes each sample again and gives it to `use`, twice in one batch since batch norm needs two, until one of them throws
-// the same kind of error. Without gradients.
+// Throws UsageError for PyTorch's error "Target 3 is out of bounds", which does not name the sample. A restart would fail in
+// the same way. Loads each sample again and passes it to `use`, until one of them causes the same kind of error. Each batch has
+// the sample twice, since batch norm needs two. Runs without gradients.
 [[noreturn]] void refuse_index(const c10::IndexError& error, std::span<const std::int64_t> samples, const Source& source,
                                const std::function<void(const Batch&)>& use);
 

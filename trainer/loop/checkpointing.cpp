@@ -24,9 +24,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
-constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time have at least one in common
-constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
+constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a failed process alive
+constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time then share at least one step
+constexpr double kSaidAgainBeyond = 1.25;    // an interval is reported again if it changed by this factor
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -39,8 +39,8 @@ double seconds(std::chrono::steady_clock::duration time) {
       "learning rate, warm-up or clip_grad_norm may help");
 }
 
-// A data file that is truncated fails on all ranks, and each of them saves the same step. They do so one after the other, so
-// that the disk need not hold it several times. Where a directory cannot be locked (NFS), no rank waits.
+// If a data file is truncated, all ranks fail and each of them saves the same step. They do so one after the other, so that the
+// disk needs room for one copy only. If a directory cannot be locked (NFS), no rank waits.
 class TurnToSave {
  public:
   TurnToSave(const std::filesystem::path& folder, const std::function<void()>& wait)
@@ -57,7 +57,7 @@ class TurnToSave {
   int fd_;
 };
 
-// Checks the manifest and the lengths of the files only: another rank has just written them.
+// Checks only the manifest and the lengths of the files, since another rank has just written them.
 bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
   for (Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step != state.step) continue;
@@ -104,7 +104,7 @@ void Checkpointing::prepare(const CheckpointState& live) {
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();
-  for (const Figure& figure : result.figures) {  // a figure of samples that the test set lacks is 0 / 0
+  for (const Figure& figure : result.figures) {  // a metric without samples in the test set is 0 / 0
     if (!std::isfinite(figure.value)) continue;
     if (!evaluation_) evaluation_.emplace();
     evaluation_->push_back(figure);
@@ -112,7 +112,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  if (step == current_.step) return false;  // asked again after a regroup
+  if (step == current_.step) return false;  // already saved; follow_step() asks again after a regroup
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
   if (config.keep_best > 0 && evaluated_step_ == step) return true;
@@ -133,7 +133,7 @@ double Checkpointing::interval_s() const {
   return checkpoint_interval_s(*save_s_, mean_seconds_between_failures(observed, setting_.history.failures));
 }
 
-// The mean of what is known and what is new follows a disk that becomes slower, and forgets a single slow save.
+// The mean of the old and the new time follows a disk that becomes slower, and soon forgets a single slow save.
 void Checkpointing::measure(double save_s) {
   save_s_ = save_s_ ? (*save_s_ + save_s) / 2 : save_s;
   if (setting_.config.every != CheckpointConfig::Every::kAuto) return;
@@ -169,7 +169,7 @@ bool Checkpointing::last_is_saved(std::chrono::milliseconds at_most) {
   return true;
 }
 
-// From here to the task's end `state` is not to change, unless there is a copy of it.
+// From here to the task's end, `state` must not change unless a copy was made.
 void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                                const BucketOrder& bucket_order, int world, Need need) {
   const auto begin = Clock::now();
@@ -191,19 +191,20 @@ void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& co
   task_.start([this, known_finite, saved = copy ? std::move(*copy) : std::move(live)] {
     if (known_finite || all_finite(saved)) {
       write(saved);
-    } else if (!setting_.folder.empty()) {  // rank 0 says it for all
+    } else if (!setting_.folder.empty()) {  // rank 0 reports it for all ranks
       diverged_before_save(saved.step);
     }
   });
 }
 
-// The task has ended, and training has waited for it.
+// Call when the task has ended and training has waited for it.
 void Checkpointing::end_awaited(Need need) {
   current_.pause_s = seconds(Clock::now() - last_);
   report(task_.take_finished().value(), need);
 }
 
-// Nothing when there is no memory for it, which is said once: then saves are written at once, as without `background`.
+// Returns nullopt if there is no memory for the copy, with one warning. Training then waits for each save, as without
+// `background`.
 std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState& live) {
   if (copy_refused_) return std::nullopt;
   std::string why;
@@ -220,7 +221,8 @@ std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState
   return std::nullopt;
 }
 
-// On the thread of the task or on the caller's. The copy first: the run directory may be far away, and gone before it has it.
+// Runs on the task's thread or on the caller's. The node's copy is written first: the run directory may be on another machine,
+// and become unreachable before it has the checkpoint.
 void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
   if (own_copy_) write_copy(state);
@@ -229,20 +231,20 @@ void Checkpointing::write(const CheckpointState& state) {
   if (required_) turn.emplace(setting_.folder, [&] { wait_for_turn(); });
   if (setting_.second_writer && is_published(setting_.folder, state)) return;
   write_once_there_is_room(state, begin);
-  // At once, also in the middle of a step: the agent counts progress by it.
+  // The agent is informed immediately, even in the middle of a step, since it counts progress by this message.
   log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
                                 current_.write_s);
 }
 
-// The kernel drops the other rank's lock at its end, so a lock that is held means a save under way. flock() has no event, and a
-// blocking call would keep this rank from reporting to the agent. So it looks ten times a second.
+// The kernel releases the other rank's lock when that process ends, so a held lock means a save in progress. flock() has no
+// event to wait for, and a blocking call would keep this rank from reporting to the agent. So it checks ten times a second.
 void Checkpointing::wait_for_turn() {
   constexpr std::chrono::milliseconds kBetweenLooks{100};
   status_.enter(channel::Phase::kSaving);  // so that the agent does not take the wait for a hang
   std::this_thread::sleep_for(std::min(kBetweenLooks, setting_.tell_every));
 }
 
-// Nothing tells of room on a disk, so it is looked for.
+// The system does not notify of free disk space, so this function polls.
 void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock::time_point begin) {
   const double most = required_ ? setting_.config.wait_for_room_s : 0;
   for (bool said = false;;) {
@@ -264,7 +266,7 @@ void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock
   }
 }
 
-// Whatever becomes of it, the run directory's is what counts.
+// A failed copy is only a warning: the checkpoint in the run directory is the one that counts.
 void Checkpointing::write_copy(const CheckpointState& state) {
   try {
     const SaveResult result = save_checkpoint(own_copy_->take(), state, {.newest = kCopiesKept});
@@ -276,12 +278,13 @@ void Checkpointing::write_copy(const CheckpointState& state) {
   }
 }
 
-// The time is that until it counts; what old ones take to be removed is not the save's.
+// The measured time ends when the checkpoint is usable. Removing old checkpoints is not part of it.
 void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
   auto told = begin;
   const auto at_stage = [&](const char* stage) {
     if (std::strcmp(stage, "writing") == 0) {
-      // The agent sees that it moves: the same phase again. In the background training says so by itself.
+      // Entering the same phase again shows the agent that the save progresses. In the background, training itself shows
+      // progress.
       if (awaited_ && Clock::now() - told >= setting_.tell_every) {
         told = Clock::now();
         status_.enter(channel::Phase::kSaving);
@@ -299,7 +302,7 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
   } catch (const std::system_error& error) {
     const bool there = error.code() == std::errc::file_exists || error.code() == std::errc::directory_not_empty;
     if (!there) throw;
-    current_.result = save();  // another rank has published the same step meanwhile: it is verified and kept
+    current_.result = save();  // another rank has just published the same step: it is verified and kept
   }
 }
 
@@ -333,7 +336,7 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
     if (!trouble_.failed(current_.step, cause)) return;
     log_.warn(channel::ErrorKind::kCheckpoint, text + why + "; training goes on, older checkpoints are untouched");
   };
-  // The writer's memory is the host's, and no batch is to blame: a smaller one would not help.
+  // The memory for writing is host memory, so a smaller batch would not help. The error must not be reported as out of memory.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
     if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
     return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");

@@ -25,7 +25,7 @@ namespace ddprun::trainer {
 
 namespace {
 
-// Adds one batch. A number that is out of range is an error of the data.
+// Adds one batch. An index that is out of range is reported as an error of the data.
 void measure(const Task& task, torch::nn::Module& module, const Batch& made, std::span<const std::int64_t> samples,
              const Source& source, const TrainConfig& config, c10::Device device, Upload& upload, Figures& figures) {
   const Autocast precision(config.precision, device.type());
@@ -39,7 +39,7 @@ void measure(const Task& task, torch::nn::Module& module, const Batch& made, std
   }
 }
 
-// The block of the samples that is this rank's in the mesh.
+// Measures this rank's block of the samples.
 Figures measured(const Task& task, torch::nn::Module& module, const Source& source, const TrainConfig& config,
                  c10::Device device, Upload& upload, const Mesh& mesh) {
   Figures figures(task.figures(), device);
@@ -54,7 +54,7 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
   const auto make = [&](std::int64_t number) -> Batch {
     try {
       Batch batch = source.make(samples_of(number), {});
-      require_mapped_files();  // what was read of one that has changed is not used
+      require_mapped_files();  // a batch from a file that has changed is not used
       return batch;
     } catch (...) {
       rethrow_as_source_error();
@@ -68,7 +68,7 @@ Figures measured(const Task& task, torch::nn::Module& module, const Source& sour
   }
   for (std::int64_t number = 0; number < batches; ++number) {
     const Batch made = ahead ? ahead->next() : make(number);
-    if (!(made.weight > 0)) continue;  // counts for nothing, and a mean over it is no number
+    if (!(made.weight > 0)) continue;  // it counts for nothing, and a mean over it would be NaN
     measure(task, module, made, samples_of(number), source, config, device, upload, figures);
   }
   return figures;

@@ -10,7 +10,7 @@ double mean_seconds_between_failures(double observed_s, std::int64_t failures) {
 }
 
 double checkpoint_interval_s(double save_s, double mtbf_s) {
-  // A save that takes longer than the longest interval still gets twice its time.
+  // The interval is at least twice the time of a save, even if that exceeds the longest interval.
   const double least = std::max(kLeastIntervalSeconds, 2 * save_s);
   return std::max(least, std::min(kMostIntervalSeconds, std::sqrt(2 * save_s * mtbf_s)));
 }

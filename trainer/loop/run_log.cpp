@@ -13,8 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Each message wakes the agent, which costs it some 50 us. A round that has just begun is told in detail: that is when it
-// fails.
+// Each message wakes the agent, which costs about 50 us. A new round sends more messages, since most failures happen then.
 constexpr std::chrono::milliseconds kFigures{250};
 constexpr std::chrono::milliseconds kHeartbeat{400};
 constexpr std::chrono::milliseconds kEarlyHeartbeat{50};
@@ -90,7 +89,7 @@ void RunLog::step(const StepFigures& figures, const FigureList& parts) {
                       {"step", step},
                       {"loss", loss},
                       {"lr", lr},
-                      {"gradient_norm", gradient_norm},  // null where it is no number
+                      {"gradient_norm", gradient_norm},  // null if it is not finite
                       {"samples", samples},
                       {"samples_per_s", speed}};
   const double flops = speed * flops_per_sample_.value_or(0);
@@ -131,7 +130,8 @@ void RunLog::heartbeat(std::int64_t step) {
 void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
   if (rank_ != 0) return;
   const std::int64_t epoch = epoch_of(step);
-  // Who was lost may have written it when no other had the result yet: then it is made again.
+  // If the rank that wrote this record was lost before the others had the result, the evaluation is repeated. The record must
+  // not be written twice.
   if (metrics_->newest("eval") < step) {
     nlohmann::ordered_json record{{"epoch", epoch}, {"step", step}};
     for (const Figure& figure : result.figures) record[figure.name] = figure.value;

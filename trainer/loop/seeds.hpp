@@ -1,13 +1,13 @@
-// Stateless random numbers: the seed of a moment is a pure function of the run's seed and what the moment is (decision 20),
-// so a checkpoint has no generator to save and a replayed step draws the same numbers.
+// Stateless random numbers: a seed is a pure function of the run's seed, the step and the rank (decision 20). So a checkpoint
+// stores no generator, and a replayed step draws the same numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace ddprun::trainer {
 
-// SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a bijection that spreads
-// every bit.
+// SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a bijection in which
+// every input bit affects all output bits.
 constexpr std::uint64_t spread_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

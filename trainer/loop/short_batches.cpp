@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of a global batch of `size` samples.
+// Fewest samples of one forward pass in a global batch of `size` samples.
 std::int64_t fewest_of_batch(const TrainConfig& config, std::int64_t size, int world) {
   const std::int64_t largest_share = share_size(size, world, 0);
   const std::int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : largest_share;

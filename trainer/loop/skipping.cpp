@@ -21,7 +21,7 @@ namespace {
       (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
-// A scale that begins too high needs some steps, but hardly as many.
+// The last steps of a run may be skipped until a high initial loss scale has fallen, but hardly this many.
 constexpr std::int64_t kMostAtTheEnd = 100;
 
 [[noreturn]] void no_scale_helps(const TrainingState& state, double scale) {
@@ -40,7 +40,7 @@ at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state) 
   return skips_steps(state.values) ? loss.detach().mul(0).add_(1) : at::Tensor();
 }
 
-// The scale falls for steps that it may be the cause of, and no further.
+// A step lowers the scale only if the scale may be the cause, and never below that limit (is_of_scaler()).
 bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr) {
   const bool by_scaler = is_of_scaler(state.values, work.config);
   if (!finite && !by_scaler && !skips_steps(state.values)) no_scale_helps(state, loss_scale(state.values, work.config));
@@ -52,7 +52,7 @@ bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, do
   return !by_scaler;
 }
 
-// A run may skip a step in each epoch for ever, so only its 1st, 2nd, 4th, 8th... is said, and looked at.
+// A run may skip a step in each epoch for ever. So only its 1st, 2nd, 4th, 8th... skipped step is examined and reported.
 void tell_skipped(const TrainingState& state, Workspace& work, const Share& share) {
   const std::int64_t in_a_row = skipped_in_a_row(state.values);
   const bool too_many = in_a_row > work.config.max_skipped_steps;

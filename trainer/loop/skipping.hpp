@@ -1,5 +1,5 @@
-// What the loop does where a loss or a gradient is not finite and the run does not end: trainer/state/skipped_steps.hpp. The
-// gradients tell all ranks, without an exchange of their own.
+// Handles steps whose loss or gradient is not finite in a run that continues: trainer/state/skipped_steps.hpp. The summed
+// gradients are not finite on any rank then, so no extra exchange is needed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,22 +10,22 @@
 
 namespace ddprun::trainer {
 
-// What a backward pass of this loss begins with: 1, and where steps are skipped NaN for a loss that is not finite. Its
-// gradients may be finite, and no other rank would hear of it. Undefined where steps are not skipped: the pass begins with 1 by
-// itself.
+// Returns the gradient with which the backward pass of this loss begins. If steps are skipped, it is 1 for a finite loss and
+// NaN otherwise. With 1, the gradients of a NaN loss may be finite, and the other ranks would not detect it. Undefined if steps
+// are not skipped: autograd then begins with 1.
 at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state);
 
-// In place of the update of a step whose gradients are not finite: buffers are as before the step, weights and moments are so
-// anyway. Counts both kinds of steps. True: this one was skipped, and not by the scaler of fp16. Throws DivergedError, on all
-// ranks alike, for fp16 gradients that stay infinite when the loss scale is below 1: no scale makes them finite, and the run
-// would end with code 0 and unchanged weights.
+// Updates the weights if the gradients are finite, and counts the step. Otherwise it restores the buffers; weights and moments
+// are still those of the step before. Returns true if the step was skipped, except by the scaler of fp16. Throws DivergedError
+// on all ranks if fp16 gradients stay infinite with a loss scale below 1. No scale makes them finite, and the run would end
+// with exit code 0 and unchanged weights.
 bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr);
 
-// After such a step. Throws DivergedError, on all ranks alike, when too many were skipped one after the other.
+// Call after a skipped step. Throws DivergedError on all ranks if too many consecutive steps were skipped.
 void tell_skipped(const TrainingState& state, Workspace& work, const Share& share);
 
-// After a run's last step. Throws DivergedError, on all ranks alike, when its last hundred steps changed nothing. A shorter run
-// in which no step changed anything gets a warning.
+// Call after the last step of a run. Throws DivergedError on all ranks if the last hundred steps changed nothing. A shorter run
+// without any change gets a warning.
 void require_change(const TrainingState& state, Workspace& work);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// How long each step takes on this rank and where its time goes. The agent is told own time and waiting, and compares the
-// ranks; the log shows all parts (docs/watching.md). train.cpp measures with it, and a loop of somebody's own
-// (trainer/library), which knows no parts. The training thread only.
+// Measures the time of each step on this rank and its parts. The agent gets computing time and waiting time, and compares the
+// ranks. The log shows all parts (docs/watching.md). Used by train.cpp, and without parts by custom loops (trainer/library).
+// The training thread only.
 #pragma once
 
 #include <algorithm>
@@ -17,22 +17,22 @@
 
 namespace ddprun::trainer {
 
-// What is none of these is the rest: the log, a save, the loop itself.
+// All other time is reported as rest: the log, a save, the loop itself.
 enum class StepPart : std::uint8_t { kData, kForward, kBackward, kWaiting, kOptimizer };
 
 class StepPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Training begins. `agent`: who hears of each step, after the first one, which is like no other; null: nobody does.
-  // `knows_parts`: this thread does what it counts; not so on a GPU, where a call only says what is to be done.
+  // Training begins. `agent` receives the times of each step except the first, which is not representative; null: no agent.
+  // `knows_parts` is false on a GPU: there a call only enqueues work, so its time does not show the cost.
   void begin(AgentChannel* agent, bool knows_parts = false) {
     *this = {};
     agent_ = agent;
     knows_parts_ = knows_parts;
     since_ = Clock::now();
   }
-  // What `work` takes is of that part. One within another would count twice.
+  // Counts the time of `work` for that part. Calls must not be nested, or time would count twice.
   template <class Work>
   auto in(StepPart part, const Work& work) {
     const Timed timed(of(part));
@@ -42,15 +42,15 @@ class StepPace {
   auto waiting(const Work& work) {
     return in(StepPart::kWaiting, work);
   }
-  // Likewise, of what was measured elsewhere.
+  // Adds time that was measured elsewhere.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }
-  // So much of what was counted as that part was waiting for others.
+  // Moves a part of the time that was counted for `part` to waiting for other ranks.
   void waited_in(StepPart part, std::chrono::nanoseconds time) {
     of(part) -= time;
     of(StepPart::kWaiting) += time;
   }
-  // All ranks did something that belongs to no step.
+  // All ranks spent that time on work outside of any step.
   void stood_still(std::chrono::nanoseconds pause) { paused_ += pause; }
 
   // A step is finished.
@@ -64,8 +64,8 @@ class StepPace {
     for (std::size_t i = 0; i < kParts; ++i) sums_[i] += std::exchange(parts_[i], {});
   }
 
-  // Of a step since the last call, in milliseconds: the mean of each part, which add up to the mean step. Empty where they are
-  // not known.
+  // Returns the mean time of each part per step since the last call, in milliseconds. The parts add up to the mean step time.
+  // Empty if the parts are unknown.
   FigureList take_parts() {
     const auto steps = static_cast<double>(std::exchange(steps_, 0));
     std::chrono::nanoseconds rest = std::exchange(took_, {});
@@ -83,7 +83,7 @@ class StepPace {
   static constexpr std::array kNames{"data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms"};
   static constexpr std::size_t kParts = kNames.size();
 
-  // Adds its own lifetime.
+  // Adds its lifetime to a sum.
   class Timed {
    public:
     explicit Timed(std::chrono::nanoseconds& sum) : sum_(sum) {}
@@ -114,9 +114,9 @@ class StepPace {
   channel::StepTimes times_;
   Clock::time_point since_;
   std::chrono::nanoseconds paused_{};
-  std::array<std::chrono::nanoseconds, kParts> parts_{};  // of this step
+  std::array<std::chrono::nanoseconds, kParts> parts_{};  // parts of the current step
   std::int64_t steps_before_ = 0;
-  std::int64_t steps_ = 0;  // since parts were taken, as the next two
+  std::int64_t steps_ = 0;  // steps since take_parts(); the next two members cover the same steps
   std::chrono::nanoseconds took_{};
   std::array<std::chrono::nanoseconds, kParts> sums_{};
 };

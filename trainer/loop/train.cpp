@@ -39,15 +39,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// Dropout and whatever else a task draws comes from the default generator, which is seeded anew in every step, so that a
-// replayed step draws the same.
+// Seeds the default generator in every step, so that a replayed step draws the same numbers. Dropout and all other draws of a
+// task use this generator.
 void seed_step(const Workspace& work, std::int64_t step) {
   at::Generator generator = at::globalContext().defaultGenerator(work.device);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(step_seed(work.config.seed, step, work.peers.rank()));
 }
 
-// Tests only: dies in the middle of the backward pass, when some gradients are there and others are not.
+// Tests only: the process dies in the middle of the backward pass, when only some gradients are computed.
 void arm_backward_fault(TrainingState& state, const Workspace& work) {
   if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
   const std::vector<NamedTensor> trained = trained_parameters(state);
@@ -55,15 +55,16 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
   middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
 }
 
-// `data`: what of its data is no number; empty: nothing, as far as this rank knows.
+// `data` names the NaN or infinite number in this rank's data. Empty if none was found, or if only another rank's data can have
+// one.
 [[noreturn]] void diverged(std::int64_t finished, int rank, const std::string& data) {
   throw DivergedError(
       "the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " + std::to_string(rank) +
       (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
-// Float32, whatever the last operation of a task computed in under autocast. Throws UsageError that names the sample if a label
-// or a token is out of range.
+// Returns the loss as Float32, whatever type the task's last operation used under autocast. Throws UsageError that names the
+// sample if a label or a token is out of range.
 at::Tensor loss_of(const Workspace& work, torch::nn::Module& model, const Batch& batch, const Share& share) {
   const Autocast precision(work.config.precision, work.device.type());
   at::Tensor loss;
@@ -85,18 +86,18 @@ void require_scalar(const at::Tensor& loss) {
                                               "; expected a Float scalar that depends on parameters that require gradients"));
 }
 
-// On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
-// only logged steps look (global_loss).
+// On the CPU, checking every loss costs nothing, so the first bad one is reported. On a GPU each check would wait for the
+// device. There the losses are only checked in logged steps (global_figures).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const Share& share) {
   if (is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
   diverged(state.step, work.peers.rank(), not_finite_in(share, *work.data.train));
 }
 
-// This rank's part of the global batch's mean loss. Reading it waits for the device, so all are read at once, at the step's
-// end.
+// Returns this rank's part of the mean loss of the global batch. Reading a loss waits for the device, so all are read together
+// at the end of the step.
 double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
-  if (losses.empty()) return 0;  // of a stand-in
+  if (losses.empty()) return 0;  // a stand-in has no loss
   const at::Tensor read = at::stack(losses).to(at::kCPU, at::kDouble);
   const auto* const values = read.const_data_ptr<double>();
   double sum = 0;
@@ -110,8 +111,8 @@ void note_waits_of_batch_norms(Workspace& work, StepPart part) {
   if (work.synced) work.pace.waited_in(part, work.synced->take_waited());
 }
 
-// Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
-// runs. Returns the micro-batches' mean losses, none of a stand-in, as they are on the device.
+// Runs forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward
+// still runs. Returns the mean loss of each micro-batch, on the device. A stand-in has none.
 std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
   std::vector<at::Tensor> losses;
   StepPace& pace = work.pace;
@@ -143,7 +144,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
   return losses;
 }
 
-// The log is told once what a sample takes: by rank 0, of the first step in which it has samples.
+// Rank 0 counts the operations per sample once, in the first step in which it has samples, and passes the count to the log.
 std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& work, const Share& share) {
   if (work.log.knows_flops() || share.samples.empty()) return accumulate_gradients(state, work, share);
   const FlopCount flops;
@@ -153,13 +154,14 @@ std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& wo
 }
 
 struct GlobalFigures {
-  double loss = 0;           // the mean over the global batch, from every rank's part of it
-  bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
-  double peak_memory = 0;    // rank 0's, likewise
+  double loss = 0;  // mean over the global batch, summed from every rank's part
+  bool save_is_due =
+      false;  // rank 0's clock says that a save is due. The other writers get this here, since an exchange takes place anyway.
+  double peak_memory = 0;  // rank 0's peak memory; it uses the same exchange
   double largest_peak_memory = 0;
 };
 
-// Of this rank, in bytes: on a GPU of its tensors there, else of the process.
+// Peak memory of this rank in bytes: of its tensors on a GPU, otherwise of the process.
 double peak_memory(const c10::Device& device) {
   return static_cast<double>(device.is_cuda() ? cuda_module()->memory(device.index()).peak_allocated_bytes
                                               : recent_host_peak_memory());
@@ -167,14 +169,14 @@ double peak_memory(const c10::Device& device) {
 
 enum class NoNumber { kEndsRun, kIsShown };
 
-// Throws DivergedError on all ranks alike, naming the first one whose loss is not a number, unless that is only to be shown.
+// If a loss is NaN or infinite and `no_number` is kEndsRun, throws DivergedError on all ranks, naming the first such rank.
 GlobalFigures global_figures(double own, bool asks_for_save, const Share& share, const Workspace& work, NoNumber no_number) {
   const Peers& peers = work.peers;
   std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
   sums.back() = asks_for_save ? 1.0 : 0.0;
   const auto here = static_cast<std::size_t>(peers.rank()) + 1;
   const double peak = std::max(1.0, peak_memory(work.device));
-  sums[here] = std::isfinite(own) ? peak : -peak;  // one number tells both
+  sums[here] = std::isfinite(own) ? peak : -peak;  // the sign reports a bad loss, the absolute value the peak memory
   sums[0] = std::isfinite(own) ? own : 0.0;
   peers.sum(sums);
   double largest = 0;
@@ -200,11 +202,11 @@ void save_by(Checkpointing& writer, const TrainingState& state, const Workspace&
   }
 }
 
-// Saves the state between two steps without the peers, on a rank whose data has failed. Every rank holds the whole state then,
-// and the others wait within the next step for this one. So the state is saved whichever rank meets the bad data, and
-// however the job recovers. In `--recovery live` the survivors save as well, and find the step published.
+// Saves the state between two steps without the peers, on a rank whose data has failed. Every rank holds the whole state at
+// that point, and the others wait within the next step for this one. So the state is saved whichever rank reads the bad data,
+// and whichever recovery the job uses. With `--recovery live` the survivors save too, and find the step already published.
 void save_alone(const TrainingState& state, Workspace& work) {
-  const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;  // that needs the peers
+  const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;  // a comparison would need the peers
   if (state.step == state.started_from || compares) return;
   const channel::Phase before = work.status.phase();
   if (work.checkpointing) save_by(*work.checkpointing, state, work);
@@ -212,8 +214,8 @@ void save_alone(const TrainingState& state, Workspace& work) {
   work.status.enter(before);
 }
 
-// Runs what reads data, between two steps: where the data fails, for example since a file was truncated, the state is still
-// that after the last step.
+// Runs a function that reads data between two steps. If the data fails (a truncated file, for example), the state is still that
+// after the last step, and is saved.
 template <class Reads>
 auto saving_if_data_fails(const TrainingState& state, Workspace& work, Reads reads) {
   try {
@@ -283,7 +285,7 @@ Uploads uploads_of(const Workspace& work) {
   return {*work.test_upload, *work.upload};
 }
 
-// The average of the weights, where there is one.
+// Evaluates the average of the weights if the run keeps one, otherwise the weights.
 TriedEvaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
   std::optional<WeightAverage::InPlaceOfWeights> average;
   if (state.average) average.emplace(*state.average);
@@ -293,9 +295,9 @@ TriedEvaluation evaluate_weights(const TrainingState& state, const Workspace& wo
 
 void save_last(const TrainingState& state, Workspace& work);
 
-// Collective. An evaluation that fails must not cost what was trained until then: a damaged image in the test set may be met
-// after hours. The state is saved first, and owes the evaluation. Then the rank with the error throws it. The others wait for
-// that rank and lose it, as with any rank that fails.
+// Collective. A failed evaluation must not cost the training until then: a damaged image in the test set may be read only after
+// hours. So the state is saved first, with a mark that its evaluation is missing. Then the rank with the error throws it. The
+// others wait for that rank and lose it, as with any rank that fails.
 [[noreturn]] void save_and_fail(const std::exception_ptr& failure, TrainingState& state, Workspace& work) {
   if (failure) {
     work.log.warn(channel::ErrorKind::kException, "the evaluation after step " + std::to_string(state.step) +
@@ -303,7 +305,7 @@ void save_last(const TrainingState& state, Workspace& work);
   }
   owe_evaluation(state.values);
   if (state.step > state.started_from) save_last(state, work);
-  work.status.enter(channel::Phase::kEvaluating);  // where it failed: what a restart asks less of depends on it
+  work.status.enter(channel::Phase::kEvaluating);  // the phase of the failure: the restart policy depends on it
   if (failure) std::rethrow_exception(failure);
   work.peers.meet();
   throw InternalError("an evaluation failed on another rank, which did not end");
@@ -335,11 +337,11 @@ void save(const TrainingState& state, Workspace& work, Checkpointing::Need need)
   work.checkpointing->save(state, work.config, work.length, state.bucket_order, work.peers.world(), need);
 }
 
-// Of a rehearsal: as in a broken memory, which tells nobody.
+// For rehearsals: flips a bit without any report, as defective memory does.
 void flip_a_bit(const at::Tensor& weights) {
   const at::NoGradGuard no_gradients;
-  constexpr std::int64_t kBit = 1 << 20;                           // of the fraction: the number stays one
-  const at::Tensor first = weights.detach().as_strided({1}, {1});  // whatever the layout
+  constexpr std::int64_t kBit = 1 << 20;                           // a bit of the mantissa, so the value stays finite
+  const at::Tensor first = weights.detach().as_strided({1}, {1});  // works for every memory layout
   first.copy_(first.cpu().view(at::kInt).bitwise_xor(kBit).view(at::kFloat));
 }
 
@@ -353,9 +355,9 @@ void compare(const TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kLoading);
 }
 
-// Evaluation comes before the save: a checkpoint of this step says that its evaluation is in the log. And nothing is saved that
-// was not compared, where that is asked for: a save that is due by the clock waits for the next comparison, since rank 0 alone
-// knows of it.
+// Evaluation precedes the save: the checkpoint of a step implies that the step's evaluation is in the log. If comparisons are
+// configured, only a compared state is saved. A save that is due by the clock then waits for the next comparison, since only
+// rank 0 has that clock.
 void follow_step(TrainingState& state, Workspace& work) {
   const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;
   const bool compared = compares && compares_after(work.length, work.config, state.step);
@@ -369,8 +371,8 @@ void follow_step(TrainingState& state, Workspace& work) {
   }
 }
 
-// Rank 0 saves, and who keeps a copy for its node; nobody leaves before that is published. However long it takes, no rank waits
-// for it in one exchange, which would fail when ddp.timeout_s is over.
+// Rank 0 saves, and so does each rank that keeps a copy for its node. No rank leaves before that checkpoint is published. The
+// ranks wait in short exchanges: a single long one would fail after ddp.timeout_s.
 void save_last(const TrainingState& state, Workspace& work) {
   constexpr std::chrono::seconds kBetweenExchanges{1};
   if (work.checkpointing) {
@@ -386,12 +388,13 @@ void save_last(const TrainingState& state, Workspace& work) {
   } while (work.peers.smallest(saved ? 1 : 0) == 0);
 }
 
-// One step. A sample that the model cannot use ends the run: the rank that met it saves the state of the step before.
+// Runs one step. A sample that the model cannot use ends the run. The rank that found it first saves the state of the step
+// before.
 void train_step_or_save(TrainingState& state, Workspace& work) {
   try {
     train_step(state, work);
   } catch (const UsageError&) {
-    const bool within = state.stage != TrainingState::Stage::kBetweenSteps;  // else it is saved by now
+    const bool within = state.stage != TrainingState::Stage::kBetweenSteps;  // otherwise train_step() has saved it already
     if (within && undo_step(state)) save_alone(state, work);
     throw;
   }
@@ -403,7 +406,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
-  // What is waited for on a GPU is not known here, nor where else its time goes.
+  // On a GPU the waiting time and the other parts of a step are unknown to this thread.
   const bool knows_parts = work.device.is_cpu();
   work.pace.begin(work.peers.world() > 1 && knows_parts ? work.status.agent() : nullptr, knows_parts);
   flip_when_ordered(state, work);
@@ -419,7 +422,8 @@ Outcome train(TrainingState& state, Workspace& work) {
   while (!is_over(state, work.config, work.length)) {
     work.peers.go_on();
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
-      if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
+      if (state.step == state.started_from)
+        return Outcome::kPreempted;  // nothing new to save: this is the state with which the process began
       if (work.trace) work.trace->end(state.step);
       if (work.config.ddp.compare_every_steps > 0) compare(state, work);
       save_last(state, work);

@@ -1,4 +1,4 @@
-// The training loop: what data-parallel training is, on one page. Everything it calls has a file of its own.
+// The training loop: data-parallel training on one page. Everything that it calls has its own file.
 #pragma once
 
 #include "trainer/loop/workspace.hpp"
@@ -7,13 +7,12 @@
 namespace ddprun::trainer {
 
 enum class Outcome {
-  kDone,       // the config's last step is finished and saved
+  kDone,       // the last step of the config is finished and saved
   kPreempted,  // stopped at a step on which all ranks agreed, and saved
 };
 
-// Trains from state.step on. Returns when rank 0 has saved the last checkpoint and all ranks know. Throws DivergedError for a
-// loss that is not a number, InternalError when the last checkpoint can't be saved, and what the process group throws for a
-// lost peer.
+// Trains from state.step on. Returns when the last checkpoint is saved and all ranks know it. Throws DivergedError for a NaN or
+// infinite loss, InternalError if the last checkpoint can't be saved, and the process group's error for a lost peer.
 Outcome train(TrainingState& state, Workspace& work);
 
 }  // namespace ddprun::trainer

@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Whoever waits there is told from who computes, should a rank hang.
+// If a rank hangs, its stage shows whether it waits in a batch norm or computes.
 std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const Peers& peers, const TrainingState& state) {
   if (!means.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
   return std::make_unique<SyncedBatchNorms>(state.model, peers.group(), [&status = means.status](bool waits) {
@@ -20,8 +20,9 @@ std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const P
   });
 }
 
-// Ranks whose passes exchange something make as many of them, so their micro-batches are as large: the smallest of all, which
-// fits everywhere. Each node may have a size of its own, in its config or learned from running out of memory.
+// With synchronized batch norms each forward and backward pass exchanges data. So all ranks must make the same number of
+// passes, with micro-batches of the same size. The smallest size is chosen, which fits into memory on every rank. The size may
+// differ between nodes, by config or after an out-of-memory error.
 std::int64_t agreed_micro_batch_size(const TrainConfig& config, const Peers& peers) {
   if (!config.model.sync_batch_norm) return config.micro_batch_size;
   constexpr std::int64_t kWholeShare = std::numeric_limits<std::int64_t>::max();
@@ -37,7 +38,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
     throw UsageError("data.augment.mixup is " + c10::str(config.data.augment.mixup) +
                      ", but this worker's task does not mix samples; expected 0 or nothing");
   }
-  // Each rank has the whole model, so each takes a share.
+  // Each rank has the whole model, so each rank takes a share of the batch.
   Workspace work{means, peers, origin, {.data = peers.world(), .data_rank = peers.rank()}};
   work.loader = std::make_unique<Loader>(*means.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,

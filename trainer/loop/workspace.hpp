@@ -1,6 +1,6 @@
-// What training needs beside its state and can be rebuilt at any time: data, the ranks' group, the strategy, the loader, the
-// logs. One Workspace belongs to one process group; after a lost peer another one is made around the same TrainingState. The
-// worker's life makes it (trainer/life/prepare_workspace.cpp), train() uses it.
+// The objects that training needs in addition to its state, and that can be rebuilt at any time: data, process group, strategy,
+// loader, logs. A Workspace belongs to one process group. After a lost peer a new one is made around the same TrainingState.
+// trainer/life/prepare_workspace.cpp makes it, and train() uses it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -29,7 +29,7 @@
 
 namespace ddprun::trainer {
 
-// What is there before a group is, and outlives it.
+// The objects that exist before a process group and outlive it.
 struct Means {
   const TrainConfig& config;
   RunLength length;
@@ -44,23 +44,23 @@ struct Means {
 
 struct Workspace : Means {
   Peers peers;
-  StateOrigin origin;                          // survivors of a loss may not have done what belongs to the last step
-  Mesh mesh;                                   // who takes which share of a batch
-  std::unique_ptr<Strategy> strategy{};        // around the state's parameters
-  std::unique_ptr<SyncedBatchNorms> synced{};  // those of the state's model, where the config asks for it
-  std::unique_ptr<Loader> loader{};            // from the state's step on
-  std::unique_ptr<Upload> upload{};            // of what the loader makes, to the device
-  std::unique_ptr<Upload> test_upload{};       // of the test samples, whose source may finish them in another way
-  std::unique_ptr<Ledger> ledger{};            // when asked for
-  std::unique_ptr<StepTrace> trace{};          // of chosen steps; null in a loop without a run directory
-  StepPace pace{};                             // what the agent hears of it
-  Checkpointing* checkpointing = nullptr;      // rank 0's, and who writes a copy for its node; outlives groups
-  // Makes a writer in the run directory for another rank than 0, for a save after its data has failed. Empty: none is needed.
+  StateOrigin origin;                          // survivors of a lost peer may have left the last step's log or save undone
+  Mesh mesh;                                   // assigns the shares of a batch to ranks
+  std::unique_ptr<Strategy> strategy{};        // works on the state's parameters
+  std::unique_ptr<SyncedBatchNorms> synced{};  // batch norms of the state's model; null if not configured
+  std::unique_ptr<Loader> loader{};            // begins at the state's step
+  std::unique_ptr<Upload> upload{};            // moves the loader's batches to the device
+  std::unique_ptr<Upload> test_upload{};       // the same for test samples, whose source may finish them in another way
+  std::unique_ptr<Ledger> ledger{};            // null if not configured
+  std::unique_ptr<StepTrace> trace{};          // traces chosen steps; null in a loop without a run directory
+  StepPace pace{};                             // step times for the agent
+  Checkpointing* checkpointing = nullptr;      // set on rank 0 and on writers of a node's copy; outlives groups
+  // Makes a writer for the run directory on a rank other than 0, for a save after its data has failed. Empty if not needed.
   std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 
-// Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what the
-// strategy does: ranks with unlike parameters, a lost peer.
+// Collective. The state must be complete. The caller adds ledger and checkpointing, which only some ranks have. Throws the
+// strategy's errors: ranks with different parameters, a lost peer.
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// The batch norm of the models: torch::nn::BatchNorm2d, which can take its statistics over all ranks. trainer/models makes it,
-// the loop lets those of a model be synced (trainer/loop/workspace.cpp).
+// The batch norm of the models: torch::nn::BatchNorm2d with optional statistics over all ranks. trainer/models makes it. The
+// training loop switches the synchronization on (trainer/loop/workspace.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,27 +25,27 @@ struct BatchNorm : torch::nn::BatchNorm2dImpl {
 
   at::Tensor forward(const at::Tensor& x);
 
-  std::shared_ptr<RankExchange> ranks;  // null: the statistics are those of this rank's samples
+  std::shared_ptr<RankExchange> ranks;  // null: statistics over this rank's samples only
 };
 
 inline std::shared_ptr<BatchNorm> batch_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm>(channels);
 }
 
-// While it lives, the batch norms of a model are synced: in training their statistics are those of all ranks' samples. An
-// evaluation uses the running ones, and asks nobody.
+// While it exists, the batch norms of a model are synchronized: in training their statistics cover the samples of all ranks. An
+// evaluation uses the running statistics and needs no exchange.
 class SyncedBatchNorms {
  public:
-  // `waits`: as of RankExchange.
+  // `waits` is that of RankExchange.
   SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                    std::function<void(bool)> waits = {});
   ~SyncedBatchNorms();
   SyncedBatchNorms(const SyncedBatchNorms&) = delete;
   SyncedBatchNorms& operator=(const SyncedBatchNorms&) = delete;
 
-  // Of the next forward pass: whether its samples count, or stand for none.
+  // Sets whether the samples of the next forward pass count; false for a stand-in.
   void count_own(bool counts);
-  // How long passes have waited for other ranks, since the last call.
+  // Returns how long passes have waited for other ranks since the last call.
   std::chrono::nanoseconds take_waited();
 
  private:

@@ -1,5 +1,5 @@
-// Implementation of rank_exchange.hpp. The tensors of a collective are its own: a group that breaks may leave it behind, and it
-// uses them still.
+// Implementation of rank_exchange.hpp. Each collective gets its own tensors: a group that breaks may leave the collective
+// running, and it still uses them.
 #include "trainer/batch_norm/rank_exchange.hpp"
 
 #include <ATen/ops/empty.h>

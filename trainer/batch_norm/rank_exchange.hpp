@@ -1,12 +1,12 @@
-// What the batch norms of one model ask of the other ranks in a training step: everybody's figures, and sums. Each call is a
-// collective of the process group that the gradients are summed in, so a group that is broken ends it at once
+// The exchanges of one model's batch norms with the other ranks in a training step: values of all ranks, and sums. Each call is
+// a collective of the process group that sums the gradients. So breaking that group ends the call immediately
 // (trainer/parallel/group_breaker.hpp).
 //
 // Note [The order of exchanges]
-// All ranks make them in the same order. They have the same model and as many passes of a step (LoaderOptions::equal_passes);
-// a forward pass is one thread, and autograd runs the nodes of a graph in the order of their sequence numbers, the last first,
-// in one thread for each device. The Reducer's buckets start between them at the same place on each rank for the same reason:
-// when the last of their gradients has come.
+// All ranks make them in the same order. They have the same model and the same number of passes in a step
+// (LoaderOptions::equal_passes). A forward pass runs in one thread. Autograd runs the nodes of a graph by descending sequence
+// number, in one thread per device. The Reducer starts a bucket when the last of its gradients is computed. For the same reason
+// that happens at the same place in this order on each rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +19,18 @@ namespace ddprun::trainer {
 
 class RankExchange {
  public:
-  // `waits` is told when a wait for other ranks begins (true) and when it is over; may be empty.
+  // `waits` is called with true when a wait for other ranks begins and with false when it ends; may be empty.
   RankExchange(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void(bool)> waits);
 
-  // False: what this rank puts through the model now is a stand-in for a share without samples. It takes part, and adds
+  // False if the current samples are a stand-in for a share without samples. This rank then takes part in exchanges and adds
   // nothing.
   void count_own(bool counts) { counts_ = counts; }
   bool own_counts() const { return counts_; }
 
-  // One row for each rank, in their order. On the group's device.
+  // Returns one row per rank, in the order of ranks, on the group's device.
   at::Tensor from_all(const at::Tensor& own);
   at::Tensor sum(const at::Tensor& own);
-  // How long calls have waited since this was asked last. On a GPU only the device waits.
+  // Returns how long calls have waited since the last call of this function. On a GPU only the device waits.
   std::chrono::nanoseconds take_waited();
 
  private:

@@ -1,5 +1,5 @@
-// Implementation of synced_batch_norm.hpp. ATen's batch norm with given statistics does the work on both devices: it is one
-// kernel for the forward pass, and for the part of the backward pass in which statistics are constants.
+// Implementation of synced_batch_norm.hpp. ATen's batch norm with given statistics does the computation on CPU and GPU. It is
+// one kernel for the forward pass, and one for the part of the backward pass in which statistics are constants.
 #include "trainer/batch_norm/synced_batch_norm.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -20,20 +20,20 @@ namespace {
 
 using torch::autograd::tensor_list;
 
-// Of all ranks' samples.
+// Statistics over the samples of all ranks.
 struct Statistics {
-  at::Tensor count;  // of values in a channel, double []
-  at::Tensor mean;   // float [channels], as the next
+  at::Tensor count;  // number of values in a channel, double []
+  at::Tensor mean;   // float [channels], the same for var
   at::Tensor var;    // biased
 };
 
-// Sums over ranks are double: means of many values that hardly differ lose nothing, and counts are exact.
+// Sums over ranks are double. So means of many nearly equal values lose no precision, and counts are exact.
 Statistics of_all_ranks(const at::Tensor& x, RankExchange& ranks) {
   const std::int64_t channels = x.size(1);
   const at::TensorOptions options(x.device());
   at::Tensor own = at::zeros({2 * channels + 1}, options.dtype(at::kDouble));
   if (ranks.own_counts()) {
-    // Results are of the type of those that it could update.
+    // The results have the type of the running statistics, which are passed only for that and not changed (momentum 0).
     const auto [mean, var] = at::batch_norm_update_stats(x, at::zeros({channels}, options), at::zeros({channels}, options),
                                                          /*momentum=*/0);
     own.narrow(0, 0, channels).copy_(mean);
@@ -49,7 +49,7 @@ Statistics of_all_ranks(const at::Tensor& x, RankExchange& ranks) {
   return {count, mean.to(at::kFloat), var.to(at::kFloat)};
 }
 
-// Where there is one value in all, nothing is known of the variance.
+// With a single value in total the variance is unknown; clamp_min() avoids a division by zero.
 void update(const BatchNormTensors& norm, const Statistics& all) {
   const at::Tensor unbiased = (all.var * (all.count / (all.count - 1).clamp_min(1))).to(at::kFloat);
   norm.running_mean.mul_(1 - norm.momentum).add_(all.mean, norm.momentum);
@@ -62,7 +62,7 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& mean, const at::Ten
   return std::get<0>(at::native_batch_norm(x, weight, bias, mean, var, /*training=*/false, /*momentum=*/0, eps));
 }
 
-// What a backward pass needs beside tensors.
+// The data of a backward pass other than tensors.
 struct ForwardPass : torch::CustomClassHolder {
   std::shared_ptr<RankExchange> ranks;
   bool own_counts = true;
@@ -85,8 +85,8 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
     return normalised(x, all.mean, all.var, norm.eps, weight, bias);
   }
 
-  // The statistics depend on the samples that were counted, so a stand-in gets nothing through them. Differences of nearly
-  // equal numbers are taken in float32.
+  // The statistics depend only on counted samples, so a stand-in gets no gradient through them. Differences of nearly equal
+  // numbers are computed in float32.
   static tensor_list backward(torch::autograd::AutogradContext* context, const tensor_list& gradients) {
     const auto kept = context->saved_data[kForwardPass].toCapsule();
     const auto& pass = static_cast<const ForwardPass&>(*kept);

@@ -305,7 +305,7 @@ void save_last(const TrainingState& state, Workspace& work);
   }
   owe_evaluation(state.values);
   if (state.step > state.started_from) save_last(state, work);
-  work.status.enter(channel::Phase::kEvaluating);  // the phase of the failure: the restart policy depends on it
+  work.status.enter(channel::Phase::kEvaluating);  // the phase of the failure: it selects what a restart shrinks
   if (failure) std::rethrow_exception(failure);
   work.peers.meet();
   throw InternalError("an evaluation failed on another rank, which did not end");

@@ -1,6 +1,6 @@
-// The learning rate for another batch size than the one that optimizer.lr is meant for. A batch is the whole job's
-// (batch_size), so the number of workers changes nothing of it. trainer/state/evaluation_rules.cpp takes the rate from here; a
-// plateau begins with it, and a schedule's factor comes on top.
+// Adapts the learning rate to a batch size other than the one for which optimizer.lr is meant. batch_size is that of the whole
+// job, so the number of workers does not matter. trainer/state/evaluation_rules.cpp uses this rate. A plateau begins with it,
+// and a schedule multiplies it by its factor.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace ddprun::trainer {
 
-// By optimizer.lr_batch_rule; 1 without one.
+// Returns the factor of optimizer.lr_batch_rule; 1 without a rule.
 double batch_factor(const TrainConfig& config);
 
-// optimizer.lr times that.
+// Returns optimizer.lr times batch_factor().
 double base_learning_rate(const TrainConfig& config);
 
-// What the rule makes of the learning rate, for people; empty without one.
+// Returns a message about the effect of the rule; empty without a rule.
 std::string batch_rule_text(const TrainConfig& config, int world);
 
 }  // namespace ddprun::trainer

@@ -41,15 +41,15 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
   const auto norm = norm_of(gradients).item<float>();
   // Python writes max_norm / (norm + 1e-6), which a tensor evaluates in float32 as reciprocal(norm + 1e-6) * max_norm.
   const float coefficient = 1.0F / (norm + 1e-6F) * static_cast<float>(max_norm);
-  // Python multiplies by a coefficient clamped to 1; multiplying by 1 changes no bit, so it is left out. Not a number goes
-  // through, as there: the loss check ends such a run.
+  // Python multiplies by a coefficient clamped to 1. Multiplying by 1 changes no bit, so it is left out here. A NaN coefficient
+  // is applied, as in Python: the loss check then ends the run.
   if (!(coefficient >= 1.0F)) {
     at::_foreach_mul_(gradients, static_cast<double>(coefficient));
   }
   return static_cast<double>(norm);
 }
 
-// Reading the norm would make the host wait for every kernel of the step, so all of it stays there, as in Python.
+// Reading the norm would make the host wait for every kernel of the step. So the computation stays on the device, as in Python.
 at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);

@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// Where a * has taken too little, it takes one more: of several, going back to the last one is enough.
+// At a mismatch, the last * consumes one more character. Going back to an earlier * is never needed.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
   std::size_t n = 0;

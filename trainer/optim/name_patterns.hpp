@@ -1,4 +1,4 @@
-// Parameters chosen by patterns of their names: what is frozen, what is in which group. * stands for any run of characters.
+// Selects parameters by name patterns, for freezing and for optimizer groups. * matches any sequence of characters.
 #pragma once
 
 #include <map>
@@ -11,15 +11,15 @@ namespace ddprun::trainer {
 
 bool matches(std::string_view pattern, std::string_view name);
 
-// For each of `names` the number of the first pattern that matches it, or one of its other names (`tied`: those, and the name
-// that each stands for). Throws UsageError beginning with `key`, and listing the names, for a pattern that matches none of
-// them, which are `what`.
+// Returns, for each of `names`, the index of the first pattern that matches it or one of its other names. `tied` has these
+// other names, each with its name in `names`. Throws UsageError for a pattern without a match. The message begins with `key`
+// and lists the names; `what` is the kind of things named.
 std::vector<std::optional<std::size_t>> first_matches(const std::string& key, const std::vector<std::string>& patterns,
                                                       const std::vector<std::string>& names,
                                                       const std::map<std::string, std::string>& tied,
                                                       const std::string& what = "parameter");
 
-// "a, b, c" or, of very many, "a, b and 40 more".
+// Returns "a, b, c", or "a, b and 40 more" for a long list.
 std::string some_of(const std::vector<std::string>& names);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// SGD, AdamW and Adam on the fused kernels, Lion on the foreach ones. The training loop calls step() once a batch; the
-// checkpoint calls state() and load_state(). The lists that the kernels take are kept between steps: a step costs one kernel
-// call and the look-up of the gradients.
+// SGD, AdamW and Adam with the fused kernels, Lion with the foreach ones. The training loop calls step() once per batch; the
+// checkpoint calls state() and load_state(). The lists of tensors for the kernels are kept between steps. So a step costs one
+// kernel call and the look-up of the gradients.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -74,9 +74,9 @@ class OneGroup : public Optimizer {
   void load_state(const std::vector<NamedTensor>& saved) final { copy_state(state(), saved); }
 };
 
-// torch.optim.SGD(fused=True), dampening 0. A momentum buffer begins as zeros, and momentum * 0 + gradient is the gradient that
-// PyTorch takes as it is in a first step, but for the sign of a zero. So what a step does follows from the tensors alone: a
-// rank that was given them computes the same bits as one that has made all steps.
+// torch.optim.SGD(fused=True), dampening 0. PyTorch uses the gradient itself as the momentum buffer of a first step. Here the
+// buffer begins as zeros: momentum * 0 + gradient is the same, except for the sign of a zero. So a step depends on the tensors
+// alone. A rank that received them computes the same bits as one that has made all steps.
 class Sgd : public OneGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
@@ -100,7 +100,7 @@ class Sgd : public OneGroup {
     } else if (!gradients_.empty()) {
       update_those_with_gradients(lr);
     }
-    gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
+    gradients_.clear();  // releases the gradients, so that zero_grad can free their memory
   }
 
   std::vector<NamedTensor> state() const override {
@@ -137,7 +137,7 @@ class Sgd : public OneGroup {
   Tensors gradients_;
 };
 
-// torch.optim.AdamW or Adam (fused=True), without amsgrad. They differ in what the weight decay is added to.
+// torch.optim.AdamW or Adam (fused=True), without amsgrad. They differ in how the weight decay is applied.
 class Adam : public OneGroup {
  public:
   Adam(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
@@ -165,7 +165,7 @@ class Adam : public OneGroup {
     } else if (!gradients_.empty()) {
       update_those_with_gradients(lr);
     }
-    gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
+    gradients_.clear();  // releases the gradients, so that zero_grad can free their memory
   }
 
   std::vector<NamedTensor> state() const override {
@@ -229,8 +229,8 @@ class Adam : public OneGroup {
   Tensors gradients_;
 };
 
-// Lion (Chen et al. 2023, algorithm 2), in the operations and the order of its published PyTorch code: the update is the sign
-// of a mean that leans on the gradient more than the mean that is kept.
+// Lion (Chen et al. 2023, algorithm 2), with the operations and the order of its published PyTorch code. The update is the sign
+// of a mean of moment and gradient, which weights the gradient more than the stored moment does.
 class Lion : public OneGroup {
  public:
   Lion(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
@@ -281,7 +281,7 @@ std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<N
   throw InternalError("make_optimizer: unknown optimizer type");
 }
 
-// One after the other, as Python does with param_groups.
+// Updates the groups one after the other, as Python does with param_groups.
 class Grouped : public Optimizer {
  public:
   void add(std::unique_ptr<OneGroup> group, double lr_scale) { groups_.push_back({std::move(group), lr_scale}); }

@@ -1,5 +1,5 @@
-// Optimizers by LibTorch's fused kernels, one call for all parameters. Formulas are PyTorch's (torch.optim.SGD, AdamW and
-// Adam with fused=True), so results equal Python's bit for bit where the kernels do; Lion has no kernel and takes several
+// Optimizers with LibTorch's fused kernels, one call for all parameters. The formulas are PyTorch's (torch.optim.SGD, AdamW and
+// Adam with fused=True), so results equal Python's bit for bit if the kernels are equal. Lion has no kernel and needs several
 // calls.
 #pragma once
 
@@ -23,28 +23,28 @@ struct NamedTensor {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One update with this learning rate. Parameters without a gradient are left alone.
+  // Makes one update with this learning rate. Parameters without a gradient are not changed.
   virtual void step(double lr) = 0;
   // State to save, named "<parameter>.<field>" with PyTorch's field names ("momentum_buffer", "exp_avg", "exp_avg_sq", "step").
   virtual std::vector<NamedTensor> state() const = 0;
-  // Copies the state in. Throws UsageError when names or shapes are not those of state(), and tells all that are not.
+  // Copies the state in. Throws UsageError if names or shapes differ from those of state(), listing the differences.
   virtual void load_state(const std::vector<NamedTensor>& saved) = 0;
 };
 
-// `parameters` in the model's order; they stay shared with the model. `tied`: other names that they have, which a group's
-// pattern may match as well. Throws UsageError for a group that has no parameter.
+// `parameters` are in the model's order and stay shared with the model. `tied` has their other names, which the pattern of a
+// group may also match. Throws UsageError for a group without a parameter.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters,
                                           const std::map<std::string, std::string>& tied = {});
 
-// Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before. As
+// Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before scaling. Equal to
 // torch.nn.utils.clip_grad_norm_.
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
-// The same, enqueued on the gradients' device: the host waits for nothing. The norm before is a scalar there, undefined where
-// there is no gradient.
+// The same on the gradients' device: the host does not wait. Returns the norm before scaling as a scalar on that device;
+// undefined without a gradient.
 at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm);
-// Cuts each element of each gradient to -limit..limit. As torch.nn.utils.clip_grad_value_.
+// Clamps each element of each gradient to [-limit, limit]. Equal to torch.nn.utils.clip_grad_value_.
 void clip_grad_value(const std::vector<at::Tensor>& parameters, double limit);
-// The total 2-norm of the gradients, a float32 scalar on their device. Undefined where there is none.
+// Returns the total 2-norm of the gradients, a float32 scalar on their device. Undefined without a gradient.
 at::Tensor grad_norm(const std::vector<at::Tensor>& parameters);
 
 }  // namespace ddprun::trainer

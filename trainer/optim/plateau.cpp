@@ -1,4 +1,4 @@
-// Implementation of plateau.hpp. In PyTorch's order of operations, so that the learning rates are its to the bit.
+// Implementation of plateau.hpp. Operations have PyTorch's order, so that the learning rates equal PyTorch's to the bit.
 #include "trainer/optim/plateau.hpp"
 
 #include <algorithm>

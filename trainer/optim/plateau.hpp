@@ -1,6 +1,6 @@
-// What a run does when its evaluations get no better: the learning rate falls (schedule.type "plateau"), the run ends
-// (early_stopping). Both are told the figure of each evaluation that the config asks for; what they remember is part of the
-// training state (trainer/state/evaluation_rules.hpp). Pure.
+// Rules for a run whose evaluations do not improve: the learning rate falls (schedule.type "plateau"), or the run ends
+// (early_stopping). Both receive the metric of each evaluation that the config schedules. Their memory is part of the training
+// state (trainer/state/evaluation_rules.hpp). Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct Plateau {
   double lr = 0;
   double best = 0;  // infinite before the first evaluation
   std::int64_t bad = 0;
-  std::int64_t cooldown = 0;  // evaluations that do not count any more
+  std::int64_t cooldown = 0;  // evaluations that will not be counted
 };
 
 Plateau begin_plateau(const ScheduleConfig& config, double lr);
-// A figure that is no number is no improvement.
+// A NaN metric is not an improvement.
 Plateau after_evaluation(const ScheduleConfig& config, Plateau before, double figure);
 
-// As Keras' EarlyStopping and Lightning's count.
+// Counts like the EarlyStopping of Keras and Lightning.
 struct Waiting {
   double best = 0;
   std::int64_t bad = 0;

@@ -30,14 +30,14 @@ double progress(std::int64_t step, std::int64_t first, std::int64_t last) {
   return static_cast<double>(step - first) / static_cast<double>(last - first);
 }
 
-// From `begin` at t = 0 to `end` at t = 1, along half a cosine. In the order in which PyTorch rounds it.
+// Interpolates from `begin` at t = 0 to `end` at t = 1 along half a cosine. The order of operations gives PyTorch's rounding.
 double along_cosine(double begin, double end, double t) {
   return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * t) + 1.0);
 }
 
 double one_cycle(const ScheduleConfig& config, std::int64_t step, std::int64_t total_steps) {
   const double first = 1.0 / config.div_factor;
-  const double top = config.pct_start * static_cast<double>(total_steps) - 1.0;  // a step, maybe between two
+  const double top = config.pct_start * static_cast<double>(total_steps) - 1.0;  // the step of the peak; may be a fraction
   const auto last = static_cast<double>(total_steps - 1);
   const double s = std::min(static_cast<double>(step), last);
   if (s <= top) return top > 0 ? along_cosine(first, 1.0, s / top) : 1.0;
@@ -60,7 +60,7 @@ double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std
   const double t = progress(step, config.warmup_steps, total_steps - 1);
   switch (config.type) {
     case ScheduleConfig::Type::kConstant:
-    case ScheduleConfig::Type::kPlateau:  // evaluations say how much it is (trainer/state/evaluation_rules.hpp)
+    case ScheduleConfig::Type::kPlateau:  // evaluations determine the rate (trainer/state/evaluation_rules.hpp)
       return 1.0;
     case ScheduleConfig::Type::kStep: {
       const std::int64_t epoch = step / std::max<std::int64_t>(1, steps_per_epoch);

@@ -1,6 +1,6 @@
-// The learning rate's factor at a step: a pure function, so there is no state to save. The training loop multiplies
-// optimizer.lr by it. Schedules: constant, step, cosine, linear, polynomial, warmup-stable-decay, one-cycle; their formulas
-// stand in the implementation.
+// The factor of the learning rate at a step: a pure function, so there is no state to save. The training loop multiplies
+// optimizer.lr by it. Schedules: constant, step, cosine, linear, polynomial, warmup-stable-decay, one-cycle. schedule.cpp has
+// their formulas.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace ddprun::trainer {
 
-// Factor for optimizer step `step` (counted from 0) of `total_steps`; `steps_per_epoch` serves the step schedule.
+// Returns the factor for optimizer step `step` (counted from 0) of `total_steps`. Only the step schedule uses
+// `steps_per_epoch`.
 double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std::int64_t steps_per_epoch,
                             std::int64_t total_steps);
 

@@ -1,6 +1,6 @@
-// An exponential moving average of the weights that are trained, as torch.optim.swa_utils.AveragedModel has it with
-// multi_avg_fn=get_ema_multi_avg_fn(decay). Buffers are not averaged, as there: who evaluates uses the model's own. It is part
-// of the training state (trainer/state/training_state.hpp), which counts its updates.
+// An exponential moving average of the trained weights, like torch.optim.swa_utils.AveragedModel with
+// multi_avg_fn=get_ema_multi_avg_fn(decay). Buffers are not averaged, as in PyTorch: an evaluation uses the model's own. The
+// average is part of the training state (trainer/state/training_state.hpp), which counts its updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +13,16 @@ namespace ddprun::trainer {
 
 class WeightAverage {
  public:
-  // `parameters` stay shared with the model. The average begins as they are.
+  // `parameters` stay shared with the model. The average begins with their current values.
   WeightAverage(double decay, const std::vector<NamedTensor>& parameters);
 
-  // After an optimizer's step. The first one copies the weights.
+  // Call after each step of the optimizer. The first call copies the weights.
   void update(bool first);
 
-  // By the parameters' names.
+  // The averages, under the names of their parameters.
   const std::vector<NamedTensor>& tensors() const { return averages_; }
 
-  // For as long as this lives, the model's weights are the average, and nothing may change them. Costs no copy.
+  // While it exists, the model's weights are the average, and must not be changed. Costs no copy.
   class InPlaceOfWeights {
    public:
     explicit InPlaceOfWeights(const WeightAverage& average);
@@ -39,7 +39,7 @@ class WeightAverage {
   double decay_;
   std::vector<at::Tensor> parameters_;
   std::vector<NamedTensor> averages_;
-  std::vector<at::Tensor> plain_averages_;  // the same, as the kernel takes them
+  std::vector<at::Tensor> plain_averages_;  // the same tensors, as a list for the kernel
 };
 
 }  // namespace ddprun::trainer

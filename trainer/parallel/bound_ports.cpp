@@ -1,7 +1,8 @@
 // See bound_ports.hpp.
 //
-// Note: libtorch calls bind() through the dynamic linker, which finds a program's own before the C library's. It is exported
-// because a library that is linked in refers to it. Nothing of Gloo's classes is touched, so this holds for any version of it.
+// Note: libtorch calls bind() through the dynamic linker, which finds the program's own definition before the C library's. It
+// is exported because a shared library that is linked to the program refers to it. None of Gloo's classes is changed, so this
+// works with any version of Gloo.
 #include "trainer/parallel/bound_ports.hpp"
 
 #include <netinet/in.h>
@@ -24,7 +25,7 @@ int bind_as_the_kernel(int fd, const sockaddr* address, socklen_t length) {
   return static_cast<int>(::syscall(SYS_bind, fd, address, length));
 }
 
-// Where the port is, of an address with any port; nullptr: it has another, or none.
+// Returns the address's port field if it is 0 (any port); nullptr if the address has another port or none.
 in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
   in_port_t* port = nullptr;
   if (address.ss_family == AF_INET && length >= sizeof(sockaddr_in)) port = &reinterpret_cast<sockaddr_in&>(address).sin_port;
@@ -34,7 +35,7 @@ in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
   return port != nullptr && *port == 0 ? port : nullptr;
 }
 
-// SO_REUSEADDR would let two share a port until the first one listens.
+// Clears SO_REUSEADDR meanwhile: with it, two sockets could bind to one port until the first one listens.
 int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& address, in_port_t& port, socklen_t length) {
   const int no = 0;
   int before = 0;
@@ -44,7 +45,7 @@ int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& add
   const int ports = range.high - range.low + 1;
   int result = -1;
   for (int i = 0; i < ports && result != 0; ++i) {
-    port = htons(static_cast<in_port_t>(range.low + (::getpid() + i) % ports));  // workers of a node begin at different ones
+    port = htons(static_cast<in_port_t>(range.low + (::getpid() + i) % ports));  // workers of one node begin at different ports
     result = bind_as_the_kernel(fd, reinterpret_cast<const sockaddr*>(&address), length);
     if (result != 0 && errno != EADDRINUSE) break;
   }

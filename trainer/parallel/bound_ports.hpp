@@ -1,5 +1,6 @@
-// Keeps the ports that Gloo listens on within a range that a firewall opens (--port-range). Gloo has no option for that: it
-// binds to port 0, and so this program's own bind() chooses one where it is asked to, and is the kernel's everywhere else.
+// Keeps the ports on which Gloo listens within a range that a firewall opens (--port-range). Gloo has no option for that: it
+// binds to port 0. So this program defines bind(), which chooses a port from the range while a BoundPorts exists. Otherwise it
+// only calls the kernel.
 #pragma once
 
 #include <optional>
@@ -12,11 +13,11 @@ struct BoundPortRange {
   int high = 0;
 };
 
-// "LOW-HIGH"; nothing of what is no range.
+// Parses "LOW-HIGH"; nullopt if the text is not a range.
 std::optional<BoundPortRange> port_range_of(std::string_view text);
 
-// While it lives, whatever this thread binds to any port is bound to one of `range` that nobody has; to any where all are
-// taken, which is said on stderr. Without a range nothing changes. One at a time on a thread.
+// While it exists, a bind() to port 0 on this thread gets a free port of `range`. If all are taken, it gets any port, with a
+// message on stderr. Without a range nothing changes. At most one per thread at a time.
 class BoundPorts {
  public:
   explicit BoundPorts(std::optional<BoundPortRange> range);

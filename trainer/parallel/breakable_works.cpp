@@ -39,7 +39,7 @@ class GuardedWork final : public c10d::Work {
 struct BreakableWorks::State {
   std::mutex mutex;
   std::condition_variable changed;
-  // Of those whose inner Work has not ended: what their waiters wait for; null once they were let go.
+  // One entry per inner Work that has not ended: the future of its waiter, or null once let_go() has released it.
   std::set<std::shared_ptr<c10::intrusive_ptr<Future>>> waited_for;
 };
 

@@ -1,6 +1,6 @@
-// Collectives whose waiter can be let go before they end. When a connection ends in the middle of what Gloo is sending, Gloo
-// may not notice that this operation is over (group_breaker.cpp says why), and its own Work would be waited for until the
-// group's timeout. GroupBreaker lets the waiters go; whoever owns the group asks whether it can be taken apart.
+// Collectives whose waiter can be released before they end. If a connection ends while Gloo sends, Gloo may not notice that
+// this operation is over (see group_breaker.cpp). Its own Work would then end only at the group's timeout. GroupBreaker
+// releases the waiters. The owner of the group calls all_ended() to find out whether it can be destroyed.
 //
 // Thread-safe.
 #pragma once
@@ -16,17 +16,18 @@ class BreakableWorks {
  public:
   BreakableWorks();
 
-  // Ends as `inner` does, or when let_go() is called. On the CPU only.
+  // The result ends when `inner` ends, or when let_go() is called. On the CPU only.
   c10::intrusive_ptr<c10d::Work> guard(const c10::intrusive_ptr<c10d::Work>& inner);
 
-  // Whoever waits for one that has not ended finds a lost peer.
+  // Fails every wait for a collective that has not ended, with the error of a lost peer.
   void let_go();
-  // Whether all have ended, which is waited for. Of those that have not, Gloo's threads still use the group and the tensors.
+  // Waits until all collectives have ended, at most `patience`. Returns whether they have. If not, Gloo's threads still use the
+  // group and the tensors.
   bool all_ended(std::chrono::milliseconds patience);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // also of the callbacks of those that never end
+  std::shared_ptr<State> state_;  // shared with the callbacks of collectives that never end
 };
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// See channel_store.hpp. Each operation is one request and one answer; append, multiGet and multiSet are c10d's own, made of
-// these.
+// See channel_store.hpp. Each operation is one request and one reply. append, multiGet and multiSet are c10d's defaults, which
+// call these operations.
 #include "trainer/parallel/channel_store.hpp"
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,7 @@ std::string joined(const std::vector<std::string>& keys) {
   return text;
 }
 
-// c10d's kNoTimeout is 0 and means for ever, which is negative on the channel.
+// c10d's kNoTimeout is 0 and means no limit. On the channel a negative number means that.
 std::int64_t channel_timeout(std::chrono::milliseconds timeout) {
   return timeout == c10d::Store::kNoTimeout ? -1 : static_cast<std::int64_t>(timeout.count());
 }
@@ -69,7 +69,7 @@ std::vector<std::uint8_t> ChannelStore::compareSet(const std::string& key, const
   request.expected = to_text(expected);
   request.value = to_text(desired);
   const auto reply = ask(std::move(request));
-  // c10d's answer for a key that isn't there and isn't expected to be absent: what was expected.
+  // c10d returns the expected value if the key does not exist and a value was expected.
   return reply.status == Status::kNotFound ? expected : to_bytes(reply.value);
 }
 

@@ -1,5 +1,5 @@
-// The workers' c10d store over the worker channel: the agent holds the keys, so the store lives on when rank 0 dies, and the
-// worker opens no port for it. process_group.cpp makes it; Gloo calls it, from several threads. The channel must outlive it.
+// The workers' c10d store over the worker channel. The agent holds the keys, so the store survives the death of rank 0, and the
+// worker opens no port for it. process_group.cpp makes it; Gloo calls it from several threads. The channel must outlive it.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 
 class ChannelStore final : public c10d::Store {
  public:
-  // `generation`: of the group that it is for. Whoever waits in it is told when a newer one is ordered.
+  // `generation` is that of the group that uses this store. A wait in the store ends when the agent orders a newer generation.
   ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
 
   using c10d::Store::compareSet;
@@ -20,7 +20,7 @@ class ChannelStore final : public c10d::Store {
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
   std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                        const std::vector<std::uint8_t>& desired) override;
-  // Waits for the key. Throws c10::DistStoreError, which names the key, when it isn't set within the timeout.
+  // Waits for the key. Throws c10::DistStoreError that names the key if it isn't set within the timeout.
   std::vector<std::uint8_t> get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool deleteKey(const std::string& key) override;

@@ -20,7 +20,7 @@ class Compression final : public c10d::CppCommHookInterface<Setting> {
  public:
   using CppCommHookInterface::CppCommHookInterface;
 
-  // Divided before the sum, so that it does not overflow.
+  // Divides before the sum, so that the sum does not overflow.
   c10::intrusive_ptr<Future> runHook(c10d::GradBucket& bucket) override {
     const at::Tensor buffer = bucket.getBufferRef();
     std::vector<at::Tensor> sum{buffer.to(state_.type).div_(state_.group->getSize())};

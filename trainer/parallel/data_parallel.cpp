@@ -1,6 +1,6 @@
-// See data_parallel.hpp. The order of calls is that of Python's DistributedDataParallel, from which it differs in three points,
-// each with a note below: buckets are rebuilt at the end of the first step, gradients are dropped between steps, and buffers
-// are broadcast after the step.
+// See data_parallel.hpp. The order of calls is that of Python's DistributedDataParallel, with three differences. Each has a
+// note below: buckets are rebuilt at the end of the first step, gradients are dropped between steps, and buffers are broadcast
+// after the step.
 #include "trainer/parallel/data_parallel.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -31,21 +31,21 @@ namespace {
 
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-constexpr std::size_t kBroadcastBytes = 250u << 20;  // as Python's
+constexpr std::size_t kBroadcastBytes = 250u << 20;  // the same as in Python
 constexpr std::size_t kNamesShown = 20;
 
-// c10d's Reducer with the three things that Python's wrapper can't reach: whether a backward finished, which parameters it is
-// waiting for, and that buckets which come from a checkpoint are already rebuilt ones.
+// c10d's Reducer with access to three states that Python's wrapper can't reach: whether a backward pass finished, which
+// parameters have no gradient yet, and whether buckets from a checkpoint are already rebuilt.
 class OpenReducer final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  // The time at which each gradient was ready is kept by Reducer anyway: -1 stands for not yet.
+  // Reducer records the time at which each gradient was ready. Here -1 means that it is not ready yet.
   void expect_gradients(const std::vector<at::Tensor>& outputs) {
     std::fill(backward_stats_.begin(), backward_stats_.end(), -1);
     prepare_for_backward(outputs);
   }
-  // What micro-batches before this one left in the static graph's count: see the note below.
+  // Removes the counts that earlier micro-batches left in the static graph: see the note below.
   void forget_hooks() {
     for (auto& [index, times] : numGradHooksTriggeredMap_) times = 0;
   }
@@ -60,7 +60,7 @@ class OpenReducer final : public c10d::Reducer {
 
   bool rebuilt() const { return has_rebuilt_bucket_; }
   void mark_rebuilt() { has_rebuilt_bucket_ = true; }
-  // For a static graph, whose first step has no order of arrival: the reverse of the order of definition stands for it.
+  // For a static graph, whose first step has no order of arrival. The reverse of the order of definition is used instead.
   void assume_reverse_order() {
     if (!should_rebuild_buckets()) return;
     rebuilt_params_.clear();
@@ -83,7 +83,7 @@ void wait_for(const c10::intrusive_ptr<c10d::Work>& work) {
   work->wait();
 }
 
-// Small values that the ranks agree on, on the device that the group's default backend can handle.
+// Exchanges small values between the ranks, on a device that the group's default backend supports.
 class Agreement {
  public:
   Agreement(c10d::ProcessGroup& group, c10::Device device) : group_(group), device_(device) {}
@@ -101,7 +101,7 @@ class Agreement {
     for (const auto code : from_rank0(codes)) received += static_cast<char>(code);
     return received;
   }
-  // Each rank's value, in the order of ranks.
+  // Returns each rank's value, in the order of ranks.
   std::vector<std::int64_t> from_all(std::int64_t value) {
     std::vector<std::int64_t> own(static_cast<std::size_t>(group_.getSize()), 0);
     own[static_cast<std::size_t>(group_.getRank())] = value;
@@ -121,8 +121,8 @@ class Agreement {
   c10::Device device_;
 };
 
-// Every rank learns of a difference, with rank and name: verify_params_across_processes alone leaves some ranks to find a peer
-// lost.
+// Every rank gets an error with rank and name if models differ. With verify_params_across_processes() alone, some ranks only
+// report a lost peer.
 void verify_same_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
                        Agreement& agreement) {
   std::string own;
@@ -160,8 +160,8 @@ void verify_same_model(const std::vector<NamedTensor>& parameters, const std::ve
 }
 
 // Note [Rank 0's state is sent only where it differs]
-// Ranks that drew from one seed, or read one checkpoint, hold the same bits already. A digest tells in a fraction of the time
-// that sending takes: for 45 MB, 5 ms instead of 100, and no second copy of the state in memory.
+// Ranks that used the same seed, or read the same checkpoint, already have the same bits. Comparing digests is much faster than
+// sending: 5 ms instead of 100 for 45 MB, without a second copy of the state in memory.
 void take_state_of_rank0(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::vector<at::Tensor>& state,
                          Agreement& agreement) {
   const bool on_cpu = std::all_of(state.begin(), state.end(), [](const at::Tensor& tensor) { return tensor.is_cpu(); });
@@ -173,8 +173,8 @@ void take_state_of_rank0(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   c10d::broadcast_coalesced(group, state, kBroadcastBytes);
 }
 
-// Python's first assignment: one bucket when the order of arrival will be known after a step, else by size; reversed, since
-// gradients arrive about in the reverse order of definition.
+// The first assignment of Python's wrapper: a single bucket if the order of arrival will be known after a step, otherwise by
+// size. It is reversed, since gradients arrive in about the reverse order of definition.
 Buckets first_buckets(const std::vector<at::Tensor>& parameters, const DdpConfig& config) {
   const bool will_be_rebuilt = config.static_graph || !config.find_unused_parameters;
   const std::vector<std::size_t> limits =
@@ -226,18 +226,19 @@ struct DataParallel::Impl {
   bool static_graph = false;
   bool first_step = true;
   std::optional<std::chrono::steady_clock::time_point>
-      computed;  // when this rank's gradients were there, in this backward pass
+      computed;  // when this rank's gradients of the current backward pass were ready
   std::chrono::nanoseconds waited{};
   const std::vector<at::Tensor> no_outputs;
-  // Null for a world of one. The Logger refers to the Reducer and goes first; without one, find_unused_parameters crashes.
+  // Null in a world of one. The Logger refers to the Reducer, so it is destroyed first. Without a Logger,
+  // find_unused_parameters crashes.
   std::shared_ptr<OpenReducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
 };
 
 void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder& saved) {
   Agreement agreement(*group, parameters[0].device());
-  // Rank 0's order is everybody's, so a fresh rank that joins with an empty one is built alike (decision 19).
-  // [saved or not, bucket of the first entry, its parameter, ...]: of fixed length, so one broadcast does.
+  // All ranks use rank 0's order. So a new rank that joins with an empty order gets the same buckets (decision 19).
+  // Format: [1 if saved or 0, bucket of the first entry, its parameter, ...]. Its length is fixed, so one broadcast is enough.
   Buckets buckets;
   std::vector<std::int64_t> packed{saved.empty() ? 0 : 1};
   if (group->getRank() == 0) {
@@ -311,7 +312,7 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
 
   Agreement agreement(*impl_->group, impl_->parameters[0].device());
   verify_same_model(parameters, untrained, agreement);
-  c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // memory layouts too
+  c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // also checks memory layouts
   if (from == State::kRank0s) {
     std::vector<at::Tensor> state;
     for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
@@ -331,14 +332,14 @@ DataParallel::~DataParallel() {
 void DataParallel::before_forward(bool sync) {
   if (!impl_->reducer || !sync) return;
   impl_->reducer->prepare_for_forward();
-  // A no-op but for unrebuilt buckets of a model whose first step had no gradients.
+  // A no-op, except for a model whose first step had no gradients and whose buckets are therefore not rebuilt.
   impl_->reducer->rebuild_buckets();
 }
 
 // Note [A static graph learns from the micro-batch that is summed]
-// Reducer counts in its first iteration how often each gradient arrives, and in later ones sums a gradient when it has arrived
-// that often. The hooks of micro-batches that are not summed count as well in the first iteration, and in the first only: with
-// three micro-batches it would wait for the third arrival of a gradient that arrives once, and never sum it.
+// In its first iteration, Reducer counts how often each gradient arrives. In later iterations it sums a gradient when it has
+// arrived that often. In the first iteration, and only there, it also counts the hooks of micro-batches that are not summed.
+// With three micro-batches it would wait for the third arrival of a gradient that arrives once, and never sum it.
 void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   if (!impl_->reducer || !sync) return;
   if (impl_->static_graph && impl_->first_step) impl_->reducer->forget_hooks();
@@ -350,8 +351,8 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   impl_->note_when_computed(output);
 }
 
-// Callbacks of a backward pass run at its end in the order in which they came: this one, of its first gradient, before the
-// Reducer's, of its last one, which waits for the other ranks.
+// Callbacks of a backward pass run at its end, in the order in which they were queued. The callback of the first gradient is
+// queued here, so it runs before the Reducer's. That one is queued with the last gradient and waits for the other ranks.
 void DataParallel::Impl::note_when_computed(const at::Tensor& output) {
   computed.reset();
   if (!output.is_cpu() || !output.requires_grad()) return;
@@ -365,9 +366,10 @@ std::chrono::nanoseconds DataParallel::take_waited() {
 }
 
 // Note [Buckets are rebuilt at the end of the first step]
-// Python rebuilds them in the next forward. Gloo's sums depend on an element's place in its bucket, so a checkpoint between the
-// two would have to hold an order that isn't there yet; rebuilt here, it is there as soon as a step is done, and a run that
-// resumes after step 1 goes on as the one that was not interrupted.
+// Python rebuilds the buckets in the next forward pass. Gloo's sums depend on an element's place in its bucket, so a checkpoint
+// must store the order of the buckets. A checkpoint between the first step and the next forward pass could not store it yet.
+// Rebuilt here, the order exists as soon as the step is done. A run that resumes after step 1 then continues with the same bits
+// as an uninterrupted one.
 void DataParallel::after_backward(bool sync) {
   Impl& impl = *impl_;
   if (!impl.reducer || !sync) return;
@@ -382,8 +384,9 @@ void DataParallel::after_backward(bool sync) {
   if (impl.computed) impl.waited += std::chrono::steady_clock::now() - *std::exchange(impl.computed, std::nullopt);
 }
 
-// The gradients step aside meanwhile: those that are views of the old buckets would be copied into the new ones, although they
-// are used once more and then dropped. They keep the old buckets until then; the new ones take memory when they are filled.
+// Moves the gradients out of the parameters meanwhile. Gradients that are views of the old buckets would otherwise be copied
+// into the new ones, although they are used only once more and then dropped. They keep the old buckets alive until then. The
+// new buckets take memory when they are filled.
 void DataParallel::Impl::rebuild_buckets() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
@@ -401,16 +404,16 @@ void DataParallel::Impl::report_missing() const {
   const std::string text = "the backward pass gave " + std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
                            " parameters no gradient, so the gradients are not summed over the ranks: " + list +
                            ". Use them in every step, freeze them, or set " + advice + " in \"ddp\"";
-  // In the first step it is the model itself, and a restart would fail in the same way.
+  // A missing gradient in the first step is a property of the model, and a restart would fail in the same way.
   if (first_step) throw UsageError(text);
   throw std::runtime_error(text);
 }
 
 // Note [Gradients are dropped, not zeroed]
-// Also where they are views of buckets. Into a kept view autograd adds, and the Reducer divides it by the world size; a fresh
-// gradient it multiplies by the inverse while copying it into the bucket. With three ranks these differ in the last bit, so a
-// run whose first step after a resume has fresh gradients would leave the path of the one that was not interrupted. Dropped
-// ones are always fresh (as in Python's default), and save a pass over memory.
+// This also holds for gradients that are views of buckets. Autograd adds to a kept view, and the Reducer divides it by the
+// world size. A new gradient is multiplied by the inverse while it is copied into the bucket. With three ranks the two results
+// differ in the last bit. The first step after a resume always has new gradients, so it would differ from an uninterrupted run.
+// Dropped gradients are always new (as in Python's default), which also saves a pass over memory.
 void DataParallel::zero_grad() {
   for (auto& parameter : impl_->parameters) {
     at::Tensor& gradient = parameter.mutable_grad();

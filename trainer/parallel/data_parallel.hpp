@@ -1,10 +1,10 @@
-// DistributedDataParallel for one module: c10d::Reducer with every step of Python's wrapper in its order (LIBTORCH.md, "order
-// of calls"). A training step is
+// DistributedDataParallel for one module: c10d::Reducer with every step of Python's wrapper in the same order (LIBTORCH.md,
+// "order of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
 //
-// Works for a world of one as well, where it does nothing that costs time. Not thread-safe.
+// Also works in a world of one, where it costs no time. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +25,11 @@ using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of param
 
 class DataParallel {
  public:
-  // What all start from: rank 0's parameters and buffers, which are sent where they differ, or what they hold, which is
-  // known to be equal.
+  // The initial state of all ranks. kRank0s: rank 0's parameters and buffers, which are sent if the ranks differ. kEqual: the
+  // state of each rank, which is known to be equal.
   enum class State { kRank0s, kEqual };
-  // Verifies that all ranks have the same parameters, and makes the Reducer with `buckets` when given (a checkpoint's:
-  // decision 19), else by size. Parameters that don't require gradients are left out; shared ones count once.
+  // Verifies that all ranks have the same parameters, and makes the Reducer. It uses `buckets` from a checkpoint (decision 19),
+  // or assigns them by size if empty. Parameters that don't require gradients are left out; shared ones count once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kRank0s);
@@ -39,17 +39,17 @@ class DataParallel {
 
   void before_forward(bool sync);
   void before_backward(const at::Tensor& output, bool sync);
-  // Throws std::runtime_error that names the parameters without a gradient when the backward didn't finish its all-reduce
-  // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so they are the same everywhere
-  // when the step counts as done.
+  // Throws std::runtime_error that names the parameters without a gradient if the backward pass didn't finish its all-reduce
+  // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so that all ranks have the same
+  // ones when the step counts as done.
   void after_backward(bool sync);
-  // How long backward passes have waited for other ranks, since the last call: from the last gradient of this rank to the end
-  // of the step's exchange. Zero on a GPU, where only the device waits.
+  // Returns the time that backward passes have waited for other ranks since the last call. It is measured from the last
+  // gradient of this rank to the end of the step's exchange. Zero on a GPU, where only the device waits.
   std::chrono::nanoseconds take_waited();
-  // Drops the gradients, also those that are views of buckets (data_parallel.cpp says why).
+  // Drops the gradients, including views of buckets (see the note in data_parallel.cpp).
   void zero_grad();
-  // The order that is in use: to be saved with the checkpoint. Empty for a world of one, before the first synced step, and
-  // where buckets are never rebuilt (find_unused_parameters).
+  // Returns the current order, which the checkpoint saves. Empty in a world of one, before the first synced step, and if
+  // buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

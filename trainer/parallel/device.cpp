@@ -1,5 +1,5 @@
-// Finds and opens the CUDA module (see device.hpp). It lies beside the program or in lib/ of the same tree; it needs
-// libtorch_cuda, which needs the driver's libraries, so each thing that can be missing has an error of its own.
+// Finds and opens the CUDA module (see device.hpp), which is next to the program or in lib/ of the same tree. The module needs
+// libtorch_cuda, which needs the driver's libraries. Each missing part has its own error message.
 #include "trainer/parallel/device.hpp"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace {
 
 CudaModule* opened_module = nullptr;
 
-// The driver's device files: there is no use in loading 0.35 s of CUDA code to be told that there is no GPU. (dxg: WSL.)
+// Checks for the driver's device files. Without them, loading CUDA for 0.35 s would only show that there is no GPU. (dxg: WSL.)
 bool driver_is_there() {
   for (const char* file : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"}) {
     if (::access(file, F_OK) == 0) return true;
@@ -34,7 +34,8 @@ struct Opened {
 
 constexpr const char* kModuleFile = "libddptrain_cuda.so";
 
-// Where it is beside the program. Empty: it is not; a program that is built elsewhere has its folder in its RUNPATH.
+// Looks for the module near the program. Returns an empty path if it is not there; a program from another build tree has the
+// module's folder in its RUNPATH.
 std::string module_file(std::string& looked_at) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -49,7 +50,7 @@ std::string module_file(std::string& looked_at) {
 Opened open_module() {
   std::string looked_at;
   const std::string file = module_file(looked_at);
-  // Global, as for a linked library: the registries of libtorch_cuda must be those that libtorch_cpu looks into.
+  // Global, as for a linked library: libtorch_cuda must register in the same registries that libtorch_cpu reads.
   void* const library = ::dlopen(file.empty() ? kModuleFile : file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {
     const std::string why = ::dlerror();
@@ -84,7 +85,7 @@ int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment,
   }
   if (environment.local_world_size > gpus) {
     if (share) return environment.local_rank % gpus;
-    if (gpus == 1) return 0;  // maybe its own
+    if (gpus == 1) return 0;  // may be this worker's own GPU
     throw UsageError("this node has " + std::to_string(environment.local_world_size) + " workers but only " +
                      std::to_string(gpus) + " GPUs are visible to them; each worker needs its own. Use --nproc-per-node " +
                      std::to_string(gpus) + ", make more GPUs visible, or use device=cpu");

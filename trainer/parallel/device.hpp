@@ -1,5 +1,5 @@
-// Which device this worker computes on. The worker calls choose_device before its first tensor exists, since libtorch_cuda
-// registers itself with ATen when it is opened; a machine without a GPU never opens it.
+// Chooses the device of this worker. The worker calls choose_device() before its first tensor exists, since libtorch_cuda
+// registers itself with ATen when it is opened. A machine without a GPU never opens it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,34 +13,34 @@
 
 namespace ddprun::trainer {
 
-// For "device": "auto", where no GPU can be used.
+// Behaviour of "device": "auto" if no GPU can be used.
 enum class Otherwise {
-  kCpu,     // the first worker of the node says why on stderr, unless the machine has no driver at all
-  kRefuse,  // a worker that was started for a GPU
+  kCpu,     // the first worker of the node reports why on stderr, unless the machine has no driver at all
+  kRefuse,  // throws, for a worker that was started for a GPU
 };
 
-// cuda: device local_rank, which becomes the thread's current one. auto: cuda where the node has at least one GPU, else as
-// `otherwise` says. Throws UsageError when cuda is asked for but the module, the driver or a GPU is missing, and when GPUs are
-// there but fewer than this node's workers (both numbers are named). DDPTRAIN_SHARE_GPU=1 lets workers share GPUs, through
-// Gloo, since NCCL can't: for tests on a machine with one.
+// cuda: device local_rank, which becomes the thread's current device. auto: cuda if the node has at least one GPU, otherwise as
+// `otherwise` says. Throws UsageError if cuda is configured but the module, the driver or a GPU is missing. Also throws if this
+// node has fewer GPUs than workers; the message has both numbers. DDPTRAIN_SHARE_GPU=1 lets workers share a GPU, for tests on a
+// machine with one. They use Gloo, since NCCL can't share.
 c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Otherwise otherwise);
 
-// True when choose_device will answer with the CPU, whichever the local rank: known without opening anything.
+// True if choose_device() will return the CPU for every local rank. Opens no library.
 bool is_certainly_cpu(TrainConfig::Device wanted);
 
-// The part of choose_device that decides: pure, for `gpus` visible ones. -1: the CPU, else the GPU's index. Where each worker
-// is shown one, its own (--virtual-local-rank, srun --gpus-per-task=1), that is device 0 whatever the local rank is;
-// refuse_shared_gpu() finds those who were shown the same.
+// The decision of choose_device(): pure, for `gpus` visible GPUs. Returns the GPU's index, or -1 for the CPU. If each worker
+// sees only its own GPU (--virtual-local-rank, srun --gpus-per-task=1), that is device 0 for every local rank.
+// refuse_shared_gpu() finds workers that see the same GPU.
 int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
 
-// Throws UsageError in all but one of the ranks that compute on the same GPU, known by its `uuid`; names this rank and the one
-// that was first. `store`: of this generation's group alone.
+// If several ranks compute on the same GPU (`uuid`), throws UsageError in all but the first. The message names this rank and
+// the first one. Only the group of this generation may use `store`.
 void refuse_shared_gpu(c10d::Store& store, int rank, const std::string& uuid);
 
-// The module that choose_device opened; null when this process computes on the CPU.
+// The module that choose_device() opened; null if this process computes on the CPU.
 CudaModule* cuda_module() noexcept;
 
-// True when workers of this node share a GPU, so that NCCL can't be used.
+// True if workers of this node share a GPU, so that NCCL can't be used.
 bool shares_gpu(const WorkerEnvironment& environment);
 
 }  // namespace ddprun::trainer

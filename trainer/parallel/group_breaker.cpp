@@ -1,36 +1,36 @@
 // See group_breaker.hpp.
 //
 // Note [Shutting down what Gloo owns]
-// shutdown() on a descriptor that Gloo will close itself is safe from any thread: it ends the connection, not the descriptor. A
-// number may be closed and given to another socket between the look at it and the shutdown; sockets are known by their cookie,
-// which the kernel gives once, and the look comes right before.
+// shutdown() on a descriptor that Gloo will close itself is safe from any thread: it ends the connection, not the descriptor.
+// Between the check and the shutdown, a descriptor may be closed and its number given to another socket. So sockets are
+// identified by their cookie, which the kernel never reuses, and the check comes right before the shutdown.
 //
 // Note [Whose sockets]
-// Gloo tells nobody which sockets are its own. So all TCP sockets that come into being while a group is made are taken for the
-// group's: its listeners and connections are all there when the making is over. One that other code opens in these few
-// milliseconds is taken for the group's too.
+// Gloo has no function that lists its sockets. So every TCP socket that is created while a group is made counts as the group's:
+// all its listeners and connections exist when that is done. A socket that other code opens in these few milliseconds also
+// counts as the group's.
 //
 // Note [A connection that never comes]
-// Of two ranks one connects and the other waits at its listener. If the first one dies before it has, Gloo waits for five times
-// the group's timeout; it also forgets a connection that ends before the first bytes were read, so that two ranks that both
-// live may wait for ever. There is nothing to shut down then. So the breaker makes the connections that may be waited for
-// itself: to this process' own listeners, each with the eight bytes that say which one it is (a number below the size of the
-// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it.
+// Of two ranks, one connects and the other waits at its listener. If the first one dies before it connects, Gloo waits for five
+// times the group's timeout. Gloo also forgets a connection that ends before its first bytes were read, so that two living
+// ranks may wait for ever. In both cases there is no connection to shut down. So the breaker itself makes the expected
+// connections to this process's own listeners, and ends them immediately. Each sends the eight bytes that identify it (a number
+// below the size of the group; Gloo's transport/tcp/listener.cc). Gloo closes a connection that it does not expect.
 //
 // Note [A socket that is nothing yet]
-// shutdown() on a socket without a connection says ENOTCONN and still marks it (Linux, inet_shutdown). When it becomes a
-// listener then, all that it accepts is born shut down: no answer reaches it, and it waits for ever.
+// shutdown() on a socket without a connection returns ENOTCONN and still marks the socket (Linux, inet_shutdown). If the socket
+// becomes a listener later, every connection that it accepts is already shut down. No answer reaches it, and it waits for ever.
 //
 // Note [An operation that is cut off]
-// When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for
-// this one (Pair::signalException knows nothing of what is being read or written just then). It would be waited for until the
-// group's timeout. A message between two ranks can be aborted. A collective can't; whoever waits for it is let go, and Gloo's
-// thread is left behind with the whole group (trainer/life/membership.cpp).
+// Suppose that a connection ends in the middle of an operation. Gloo then fails the operations that had not begun, but not this
+// one (Pair::signalException does not cover the operation that is being read or written). Its waiter would wait until the
+// group's timeout. A message between two ranks can be aborted. A collective can't, so its waiter is released, and Gloo's thread
+// stays behind with the whole group (trainer/life/membership.cpp).
 //
 // Note [When NCCL's group is broken while it is being made]
-// aborts() comes once the backend is there, and an order that came before it aborts it at once. Its communicators come with the
-// first exchanges. One whose ranks do not all come is not known to the backend yet, and is aborted by nobody: then the agent
-// takes this worker for one that does not come back, and starts everybody anew.
+// aborts() is called once the backend exists; if the group was broken before, it aborts the backend immediately. NCCL makes its
+// communicators in the first exchanges. The backend does not know a communicator yet for which some ranks are missing, so no
+// call aborts it. The agent then finds that this worker does not return, and restarts all workers.
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <netinet/in.h>
@@ -53,12 +53,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// While a thread is making connections nothing tells when the next one is there.
+// While a thread makes connections, no event reports the next one, so the breaker polls.
 constexpr std::chrono::milliseconds kLookAgain{5};
-// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens, and
-// what is answered may be shut down before it is read.
+// Looks number 1, 2, 4, 8 ... also call answer_for_the_lost(). One call is not enough: it may come just before Gloo listens,
+// and its connections may be shut down before Gloo reads from them.
 constexpr unsigned kSeldom = 64;
-// By then whatever ends because its connections did has ended.
+// After this many looks, every wait has ended that a closed connection can end.
 constexpr unsigned kLooksUntilLetGo = 5;
 constexpr timeval kPatienceWithOurselves{.tv_sec = 0, .tv_usec = 50'000};
 
@@ -69,7 +69,7 @@ Value option_of(int fd, int option, Value otherwise) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : otherwise;
 }
 
-// Whether there is a connection to shut down: not before it is begun, nor after its end.
+// Whether there is a connection to shut down; false before it is begun and after its end.
 bool is_connected(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -85,17 +85,17 @@ void for_each_tcp(const std::function<void(int fd, TcpSocket kind, std::uint64_t
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
     const int domain = option_of(fd, SO_DOMAIN, -1);
-    if (domain != AF_INET && domain != AF_INET6) continue;  // what is no TCP there neither listens nor has a TCP_INFO
+    if (domain != AF_INET && domain != AF_INET6) continue;  // any other socket type neither listens nor has a TCP_INFO
     act(fd, option_of(fd, SO_ACCEPTCONN, 0) == 1 ? TcpSocket::kListener : TcpSocket::kConnection,
         option_of<std::uint64_t>(fd, SO_COOKIE, 0));
   }
 }
 
-// A connection to `address` that says it is number `sequence`, and ends.
+// Connects to `address`, sends the number `sequence`, and closes the connection.
 void connect_and_end(const sockaddr_storage& address, socklen_t length, std::int64_t sequence) {
   const int fd = ::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatienceWithOurselves, sizeof kPatienceWithOurselves);  // of connect() too
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatienceWithOurselves, sizeof kPatienceWithOurselves);  // also limits connect()
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
     [[maybe_unused]] const ssize_t sent = ::send(fd, &sequence, sizeof sequence, MSG_NOSIGNAL);  // the next look tries again
   }
@@ -171,7 +171,7 @@ void GroupBreaker::aborts(c10::intrusive_ptr<c10d::Backend> backend) {
   if (broken_) abort_backend();
 }
 
-// It takes its time: it waits for kernels to leave.
+// Runs in a thread: abort() takes long, since it waits for running kernels.
 void GroupBreaker::abort_backend() {
   if (!backend_) return;
   aborting_ = std::jthread([backend = std::exchange(backend_, nullptr)] {

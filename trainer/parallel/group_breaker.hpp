@@ -1,10 +1,10 @@
-// Breaks the group that this process is in, from another thread than the one that waits in it: every collective, also between
-// two ranks that both live, fails at once with "Connection closed by peer", and so does the making of a group. Gloo has no
-// abort of its own; it takes a closed connection for a lost peer. trainer/job/recovery.cpp calls it when the agent orders a
-// regroup.
+// Breaks the process group from another thread than the one that waits in it. Every collective then fails immediately with
+// "Connection closed by peer", also between two living ranks, and so does the making of a group. Gloo has no abort function,
+// but it takes a closed connection for a lost peer. trainer/job/recovery.cpp calls it when the agent orders a regroup.
 //
-// A group on GPUs of their own has a backend beside Gloo, NCCL's, that is aborted. What waits for it then returns as if it were
-// done, with any numbers: Peers::arrive() and the other exchanges of Peers ask broken() before they believe a result.
+// If each worker has its own GPU, the group also has an NCCL backend, which is aborted. A wait for it then returns as if the
+// work were done, with any numbers. So Peers::arrive() and the other exchanges of Peers check broken() before they use a
+// result.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -23,14 +23,14 @@ namespace ddprun::trainer {
 
 class GroupBreaker {
  public:
-  // `world`: size of the groups.
+  // `world` is the size of the groups.
   explicit GroupBreaker(int world) : world_(world) {}
   ~GroupBreaker() { mend(); }
   GroupBreaker(const GroupBreaker&) = delete;
   GroupBreaker& operator=(const GroupBreaker&) = delete;
 
-  // Held while a group is being made, by the thread that makes it. What TCP sockets come into being meanwhile are the group's;
-  // all others of the process are nobody's business: a data loader's, a metrics server's.
+  // Held by the thread that makes a group. TCP sockets that are created meanwhile count as the group's. All other sockets of
+  // the process are left alone, such as those of a data loader or a metrics server.
   class Making {
    public:
     explicit Making(GroupBreaker& breaker) : breaker_(breaker) { breaker_.making_begins(); }
@@ -42,23 +42,24 @@ class GroupBreaker {
     GroupBreaker& breaker_;
   };
 
-  // From here until mend() no connection of a group lives, nor one that is being made.
+  // From here until mend(), every connection of a group is shut down, including new ones.
   void break_group();
   // Waits until the abort of the broken group has returned. It can hang in a driver, so call this without a lock.
   void await_abort();
-  // The old group is gone; the next may be made.
+  // Call when the old group is gone. Then the next one may be made.
   void mend();
   bool broken() const { return broken_; }
-  // Of the group that was just made: break_group() aborts it, in a thread of its own. Any thread but that of break_group().
+  // Registers the backend of the new group: break_group() aborts it in a thread. Call from any thread except that of
+  // break_group().
   void aborts(c10::intrusive_ptr<c10d::Backend> backend);
-  // Its exchanges end without an error when the group is broken.
+  // True if exchanges of the group end without an error when it is broken.
   bool ends_in_silence() const { return ends_in_silence_; }
-  // Of the next group; while nothing is broken.
+  // Sets the size of the next group. Call only while no group is broken.
   void set_world(int world) { world_ = world; }
 
-  // Waits for a message between two ranks; a broken group ends this as well. Throws what is taken for a lost peer.
+  // Waits for a message between two ranks; breaking the group ends this wait too. Throws the error of a lost peer.
   void wait(const c10::intrusive_ptr<c10d::Work>& message);
-  // The collectives of the group, each of which is to be guarded.
+  // The guards of the group's collectives. Each collective must be guarded.
   BreakableWorks& collectives() { return collectives_; }
 
  private:
@@ -74,8 +75,8 @@ class GroupBreaker {
   std::atomic<bool> broken_ = false;
   std::mutex sockets_mutex_;
   int makings_ = 0;
-  std::set<std::uint64_t> others_;    // cookies of the sockets that were there when the making began
-  std::set<std::uint64_t> of_group_;  // of those that the making left
+  std::set<std::uint64_t> others_;    // cookies of the sockets that existed before the group was made
+  std::set<std::uint64_t> of_group_;  // cookies of the sockets that were created since
   std::mutex mutex_;
   std::condition_variable_any mended_;
   std::mutex messages_mutex_;

@@ -18,7 +18,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// NCCL needs the tensors on its device.
+// NCCL requires the tensor on its GPU.
 void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;

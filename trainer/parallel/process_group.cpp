@@ -38,12 +38,12 @@ GlooDevice loopback_device() {
   try {
     return ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
   } catch (const std::exception&) {
-    return ProcessGroupGloo::createDeviceForHostname("::1");  // no IPv4 here
+    return ProcessGroupGloo::createDeviceForHostname("::1");  // no IPv4 on this machine
   }
 }
 
-// This machine's address on the way to the master, "" when there is none or it is loopback. Connecting a datagram socket sends
-// nothing: it only asks the kernel for the route.
+// Returns this machine's address on the route to the master, "" if there is none or it is loopback. Connecting a datagram
+// socket sends no packet: the kernel only looks up the route.
 std::string address_towards(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -81,13 +81,14 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
       rest.remove_prefix(comma + 1);
     }
   }
-  // The agent knows at which address the other nodes' agents reach this one. Loopback: they are all on this machine.
+  // The agent knows the address under which the other nodes' agents reach this one. A loopback address means that all nodes are
+  // on this machine.
   if (const char* known = std::getenv("DDPRUN_NODE_ADDRESS"); known && *known) {
     const std::string address(known);
     if (address.starts_with("127.") || address == "::1") return {loopback_device()};
     return {ProcessGroupGloo::createDeviceForHostname(address)};
   }
-  // The hostname, PyTorch's choice, often resolves to 127.0.1.1 (Debian) or to nothing; the route to the master is what works.
+  // PyTorch uses the hostname, which often resolves to 127.0.1.1 (Debian) or not at all. The route to the master works.
   if (!environment.master_addr.empty()) {
     const std::string address = address_towards(environment.master_addr, environment.master_port);
     if (!address.empty()) return {ProcessGroupGloo::createDeviceForHostname(address)};
@@ -95,7 +96,7 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
   return {ProcessGroupGloo::createDefaultDevice()};
 }
 
-// Gloo whose collectives the breaker can end; those on a GPU have to be waited for as they are.
+// Gloo with collectives that the breaker can end. Collectives on a GPU tensor are not guarded and must be waited for.
 class BreakableGloo final : public ProcessGroupGloo {
  public:
   BreakableGloo(GroupBreaker& breaker, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -149,7 +150,8 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.use_agent_store;
-  // Waiting for all to join is left to the group; an agent's store counts joins over all its restarts and would never agree.
+  // make_process_group() waits for all ranks. An agent's store counts joins over all its restarts, so its count would never
+  // match.
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
@@ -200,7 +202,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
   keys->setTimeout(timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
-  // CPU tensors (counts, losses, agreements) always have Gloo beside NCCL; CUDA tensors too where workers share a GPU.
+  // CPU tensors (counts, losses, agreements) always use Gloo, also if there is NCCL. CUDA tensors use Gloo if workers share a
+  // GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =
       make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout, breaker);
   group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
@@ -224,8 +227,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
 }
 
 bool is_lost_peer(const std::exception& error) {
-  // Gloo's and NCCL's texts, collected by killing a peer (tests/trainer/parallel). Only those that mean that the other end is
-  // gone: a timeout may be this rank's own fault, so it is not among them.
+  // Texts of Gloo and NCCL, collected by killing a peer (tests/trainer/parallel). The list has only texts that mean that the
+  // peer is gone. A timeout may be this rank's own fault, so it is not in the list.
   const std::string_view text = error.what();
   for (const std::string_view sign : {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
                                       "Connection refused", "remote process exited", "ncclRemoteError"}) {

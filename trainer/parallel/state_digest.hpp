@@ -1,5 +1,5 @@
-// A digest of tensors' bytes, by which ranks find out whether they hold the same state without sending it to each other.
-// DataParallel calls it once at start, trainer/state/state_comparison.cpp while training.
+// A digest of tensors' bytes. Ranks compare digests to find out whether they have the same state, without sending the state.
+// DataParallel calls it once at start, trainer/state/state_comparison.cpp during training.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-// XXH3-128 over the bytes of all tensors in order, most significant half first. Those on a device are copied to the CPU one by
-// one. Shapes, types and the borders between tensors are not in it.
+// XXH3-128 over the bytes of all tensors in order; the most significant half comes first. Tensors on a device are copied to the
+// CPU one by one. The digest does not cover shapes, types and the boundaries between tensors.
 std::vector<std::int64_t> state_digest(const std::vector<at::Tensor>& tensors);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// What differs between the supported versions of LibTorch, in this one place. Nothing that parallel/ uses does today: 2.15 only
-// added defaulted arguments to Reducer and moved headers that are not included here. Put the next difference here.
+// The place for all differences between the supported versions of LibTorch. parallel/ has none today: 2.15 only added defaulted
+// arguments to Reducer and moved headers that are not included here.
 #pragma once
 
 #include <torch/headeronly/version.h>

@@ -1,4 +1,4 @@
-// Implementation of evaluation_rules.hpp: which names the values have, and the pure rules of trainer/optim/plateau.hpp around
+// Implementation of evaluation_rules.hpp: the names of the values, and the pure rules of trainer/optim/plateau.hpp applied to
 // them.
 #include "trainer/state/evaluation_rules.hpp"
 
@@ -35,8 +35,8 @@ void put(StateValues& values, const Plateau& plateau) {
   values[kCooldown] = static_cast<double>(plateau.cooldown);
 }
 
-// By the figure, which may change: another one has another best. The launcher knows the second name
-// (common/run_directory/run_directory.cpp).
+// The name contains the metric: if the config's metric changes, its best value begins again. The launcher uses the name of
+// bad_of() (common/run_directory/run_directory.cpp).
 std::string best_of(const EarlyStoppingConfig& config) {
   return "early_stopping." + config.metric + ".best";
 }

@@ -46,15 +46,15 @@ struct ConfigOfRun {
   TrainConfig config;
 };
 
-// The folder of a checkpoint or of a file.
+// Returns the folder of a checkpoint or of a file.
 fs::path folder_of(const fs::path& source) {
   std::error_code unknown;
   const fs::path real = fs::canonical(source, unknown);  // checkpoints/latest is a link
   return fs::is_directory(real, unknown) ? real : real.parent_path();
 }
 
-// The config of the run that wrote a checkpoint, a file in it, or a file in the run directory. nullopt if it lies elsewhere or
-// cannot be read.
+// Returns the config of the run that wrote a checkpoint, a file in it, or a file in the run directory. nullopt if `source` is
+// elsewhere or the config cannot be read.
 std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
   std::error_code unknown;
   const fs::path folder = folder_of(source);
@@ -68,7 +68,7 @@ std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
   }
 }
 
-// A config.json of Hugging Face or timm in the weights' folder. Null if there is none.
+// Returns the config.json of Hugging Face or timm in the weights' folder. Null if there is none.
 nlohmann::json foreign_config_in(const fs::path& file) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   std::error_code unknown;
@@ -78,7 +78,7 @@ nlohmann::json foreign_config_in(const fs::path& file) {
     nlohmann::json value = parse_json_within(text, {.depth = 16});
     return is_foreign_config(value) ? value : nlohmann::json();
   } catch (const UsageError&) {
-    return nullptr;  // a train.json with comments, say
+    return nullptr;  // for example a train.json with comments
   }
 }
 

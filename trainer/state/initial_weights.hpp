@@ -1,5 +1,5 @@
-// Weights that a model begins with, or is measured with: model.init, and what `ddptrain eval`, `predict` and `generate` are
-// given. training_state.cpp copies them into the model.
+// Loads the weights with which a model begins or is evaluated: model.init, and the argument of `ddptrain eval`, `predict` and
+// `generate`. training_state.cpp copies them into the model.
 #pragma once
 
 #include <filesystem>
@@ -12,20 +12,20 @@
 
 namespace ddprun::trainer {
 
-// Why a folder that people take for a checkpoint is none, and what to give instead: low-rank updates alone, as the peft package
-// writes them, or an exported model. Empty: it is neither.
+// Returns why a folder that looks like a checkpoint is not one, and what to use instead. It may have only low-rank updates, as
+// the peft package writes them, or an exported model. Empty if it is neither.
 std::string no_whole_model(const std::filesystem::path& folder);
 
-// All of a safetensors file, or of a checkpoint's folder. Throws UsageError that says what to give instead.
+// Returns all tensors of a safetensors file or of a checkpoint's folder. Throws UsageError that says what to use instead.
 std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 
-// Low-rank updates among `weights` compute something else with another alpha than they were trained with. Compares the config's
-// with that of the run in whose checkpoints `source` lies; throws UsageError where they differ. Returns what to tell where that
-// is not known, since it lies in none; empty: they are equal, or there are no updates.
+// Low-rank updates among `weights` compute different results with another alpha than in training. This function compares the
+// config's alpha with that of the run that wrote `source`, and throws UsageError if they differ. If that run is unknown, it
+// returns a note for the user. Empty if they are equal or there are no updates.
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
-// The weights are of a model that computes something else than the one of the config.
+// The weights belong to a model that computes something else than the model of the config.
 class OtherModelError : public UsageError {
  public:
   using UsageError::UsageError;
@@ -33,11 +33,11 @@ class OtherModelError : public UsageError {
 
 // Compares the model of `config` with the config.json next to the weights, or with that of the run that wrote them
 // (trainer/models/foreign_config.hpp). Throws OtherModelError that shows both values of each key. Returns a note if no such
-// file confirms what no shape shows; empty otherwise.
+// file confirms the keys that no tensor shape shows; empty otherwise.
 std::string compare_model(const std::filesystem::path& source, const TrainConfig& config);
 
-// A note if the run that wrote the weights trained on samples of the same data that `config` holds out. Empty otherwise, or if
-// that run is not known.
+// Returns a note if the run that wrote the weights trained on samples that `config` now holds out. Empty otherwise, or if that
+// run is unknown.
 std::string compare_held_out(const std::filesystem::path& source, const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -40,7 +40,7 @@ std::string warm_up_beyond_the_end(const TrainConfig& config, const RunLength& l
          " of " + rate_text(base_learning_rate(config)) + ". Lower warmup_steps, or train longer";
 }
 
-// The formulas stretch over the whole run, so another end moves the rate of every step.
+// The formulas of schedules depend on the length of the whole run, so another length changes the rate of every step.
 std::string jump_of_the_rate(const TrainConfig& config, const RunLength& length, std::int64_t step,
                              std::int64_t planned_before) {
   if (step == 0 || planned_before == 0 || planned_before >= length.total_steps || step >= length.total_steps) return "";

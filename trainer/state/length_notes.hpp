@@ -1,9 +1,9 @@
-// Lines about the length of a run that a user probably did not mean. The config is valid, and the run would end without an
-// error:
+// Warnings about the length of a run that the user probably did not intend. The config is valid, and the run would end without
+// an error:
 //   - max_steps is beyond the last epoch, so the run ends earlier;
 //   - the warm-up is longer than the run, so the learning rate never reaches its value;
 //   - a run whose rate had decayed was made longer, so the rate jumps up again;
-//   - a save by time waits for a logged step, where nodes write copies.
+//   - if nodes write copies, a save by time waits for a logged step.
 // Pure. trainer/life prints them once, at the start, on rank 0.
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace ddprun::trainer {
 
-// `step`: finished steps at the start. `planned_before`: total_steps of the run when its checkpoint was written; 0 for a new
-// run.
+// `step` is the number of finished steps at the start. `planned_before` is total_steps at the time of the checkpoint; 0 for a
+// new run.
 std::vector<std::string> length_notes(const TrainConfig& config, const RunLength& length, std::int64_t step,
                                       std::int64_t planned_before);
 

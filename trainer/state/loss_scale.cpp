@@ -1,4 +1,4 @@
-// Implementation of loss_scale.hpp: which names the values have, around the rule of trainer/optim/grad_scaler.hpp.
+// Implementation of loss_scale.hpp: the names of the values, and the rule of trainer/optim/grad_scaler.hpp applied to them.
 #include "trainer/state/loss_scale.hpp"
 
 #include <cstdint>

@@ -59,7 +59,7 @@ std::vector<std::int64_t> ProgramBuilds::agree(const StateDigest& own, std::int6
     }
   }
   here.insert(of_holders.begin(), of_holders.end());
-  // Who holds state may know a build that no holder runs now.
+  // A rank with state may know a build that no such rank runs now.
   const bool unknown =
       holds_state && std::ranges::any_of(here, [this](const StateDigest& build) { return !known_.contains(build); });
   if (!of_holders.empty() && !strange.empty() && peers.largest(unknown ? 1 : 0) > 0) {

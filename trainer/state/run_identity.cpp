@@ -95,7 +95,7 @@ void keep_run_identity(const std::filesystem::path& file, const RunIdentity& run
   try {
     if (read_run_identity(file) == run) return;
   } catch (const UsageError&) {
-    // written anew
+    // an unreadable file is written again
   }
   std::filesystem::create_directories(file.parent_path());
   write_file_atomically(file, text_of(run));

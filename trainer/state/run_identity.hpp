@@ -1,7 +1,7 @@
-// Which training a checkpoint is of. A node that was away may come back with copies of a training that was started over since;
-// their steps may be higher, and yet they must not win. So each training has an identity, drawn at its first start and whenever
-// somebody orders another beginning (--fresh, --resume never or PATH). Every checkpoint carries it (the manifest's "run"), and
-// each node keeps it in its run directory (run.json) from the beginning on. Used by trainer/resume/resume.cpp.
+// Identifies the training to which a checkpoint belongs. A node that was absent may return with copies of a training that was
+// started over since. Their steps may be higher, but they must not be chosen. So each training has a random identity. A new one
+// is drawn at its first start and at each new beginning (--fresh, --resume never or PATH). Every checkpoint contains it (the
+// manifest's "run"), and each node stores it in its run directory (run.json) from the start. Used by trainer/resume/resume.cpp.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,29 @@ namespace ddprun::trainer {
 struct RunIdentity {
   using Earlier = EarlierRun;
 
-  std::string id;                  // 16 hex digits; empty: not known
+  std::string id;                  // 16 hex digits; empty: unknown
   std::vector<Earlier> earlier{};  // oldest first
-  std::string data{};              // of what it trains on (trainer/data/fingerprint.hpp); empty: not known
+  std::string data{};              // fingerprint of the training data (trainer/data/fingerprint.hpp); empty: unknown
   bool operator==(const RunIdentity&) const = default;
 
   bool known() const { return !id.empty(); }
-  // Whether this training goes on from a checkpoint of that identity and step.
+  // Whether a checkpoint of that identity and step is in the history of this training.
   bool has(const std::string& run, std::int64_t step) const;
 };
 
-// Of a training that begins with nothing.
+// Returns the identity of a training that begins without a checkpoint.
 RunIdentity new_run();
-// Of one that begins with a checkpoint of `run` at that step; `known` may tell what came before.
+// Returns the identity of a training that begins with a checkpoint of `run` at that step. `known` adds the earlier history if
+// it matches.
 RunIdentity new_run_from(const RunIdentity& known, const std::string& run, std::int64_t step);
 
 std::string text_of(const RunIdentity& run);
-// Throws UsageError when it is no such text.
+// Throws UsageError if the text is not an identity.
 RunIdentity run_identity_of(const std::string& text);
 
-// Nothing where there is no file. Throws UsageError naming the file when it can't be read.
+// Returns nullopt if the file does not exist. Throws UsageError naming the file if it can't be read.
 std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file);
-// Writes it unless it is there already. Throws std::system_error.
+// Writes the file unless it has this content already. Throws std::system_error.
 void keep_run_identity(const std::filesystem::path& file, const RunIdentity& run);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// Implementation of skipped_steps.hpp: which names the values have.
+// Implementation of skipped_steps.hpp: the names of the values.
 #include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {

@@ -1,6 +1,6 @@
-// Steps that change nothing, since their loss or a gradient is not finite: with "not_finite": "skip" all of them, and with
-// precision fp16 those that its scaler skips. They are counted in values of the state, so that a checkpoint has the counts and
-// a replaced worker gets them. Gradients are the same on all ranks by then, so all count alike.
+// Counts steps that change nothing because their loss or a gradient is not finite. With "not_finite": "skip" these are all such
+// steps; with precision fp16 those that its scaler skips. The counts are values of the state, so a checkpoint contains them and
+// a replaced worker receives them. Gradients are already summed at that point, so all ranks count the same.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace ddprun::trainer {
 
 void begin_skipped_steps(StateValues& values, const TrainConfig& config);
 
-// Once for each step. `by_scaler`: it looks for its scale, which says nothing of how training fares.
+// Call once per step. `by_scaler`: the scaler caused the skip to find its scale, which is no sign of a problem.
 void count_step(StateValues& values, bool finite, bool by_scaler);
 
-// Since the run began; nothing where none is skipped, whatever its numbers.
+// Skipped steps since the run began; nullopt if this config never skips a step.
 std::optional<std::int64_t> skipped_steps(const StateValues& values);
 
-// Since a step that changed something, without the scaler's; 0 where the config skips none.
+// Consecutive skipped steps, without those of the scaler; 0 if the config skips none.
 std::int64_t skipped_in_a_row(const StateValues& values);
 
-// Steps since one that changed something, whatever skipped them; 0 where none is skipped.
+// Consecutive steps without a change, whatever the reason; 0 if none is skipped.
 std::int64_t steps_without_change(const StateValues& values);
 
-// Whether the config skips steps, for whatever reason one is not finite.
+// Whether the config skips every step that is not finite.
 bool skips_steps(const StateValues& values);
 
 }  // namespace ddprun::trainer

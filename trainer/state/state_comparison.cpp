@@ -1,4 +1,5 @@
-// Implementation of state_comparison.hpp: one small exchange where all is well, a second one that finds the tensor where not.
+// Implementation of state_comparison.hpp: one small exchange if all states are equal. A second one finds the tensors that
+// differ.
 #include "trainer/state/state_comparison.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -41,7 +42,8 @@ std::vector<StateDigest> digests_of_all(const StateDigest& own, const Peers& pee
   return digests;
 }
 
-// Collective. A digest is the same everywhere when the smallest one is also the largest; ~ turns the order round.
+// Collective. A digest is equal on all ranks if the smallest one is also the largest. The largest is found as ~ of the smallest
+// ~digest, since ~ reverses the order.
 std::vector<std::string> differing(const std::vector<NamedTensor>& tensors, const Peers& peers) {
   std::vector<std::int64_t> extremes;
   for (const NamedTensor& entry : tensors) {
@@ -109,7 +111,7 @@ void compare_states(const TrainingState& state, const Peers& peers, std::vector<
   if (std::find(verdict.corrupt.begin(), verdict.corrupt.end(), peers.rank()) != verdict.corrupt.end()) {
     throw CorruptStateError(corruption_text(verdict, peers.world(), state.step, names, tensors.size()), !verdict.majority);
   }
-  peers.meet();  // the corrupt ones do not come: this ends as the loss of a peer does
+  peers.meet();  // the corrupt ranks do not call it, so it ends with the error of a lost peer
   throw InternalError("a rank whose state is corrupt went on after step " + std::to_string(state.step));
 }
 

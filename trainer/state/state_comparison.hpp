@@ -1,7 +1,7 @@
-// Whether all ranks hold the same training state. Ranks that do the same steps hold the same bits, so a difference means that
-// something changed a state silently: memory, a processor, a bug. Digests of weights, buffers and moments are exchanged, and
-// the ranks that are not with the majority end as corrupt. trainer/loop/train.cpp asks at a step's end, when rank 0's buffers
-// have been sent to all; trainer/life/state_source.cpp asks when a lost rank was replaced.
+// Checks that all ranks have the same training state. Ranks that make the same steps have the same bits. So a difference means
+// that memory, a processor or a bug silently changed a state. The ranks exchange digests of weights, buffers and moments. Ranks
+// outside of the majority end as corrupt. trainer/loop/train.cpp calls it at the end of a step, when all ranks have rank 0's
+// buffers. trainer/life/state_source.cpp calls it when a lost rank was replaced.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@
 
 namespace ddprun::trainer {
 
-// This rank's state is not that of the others. Exit 88, but other than a loss that is not a number it may be tried again.
+// This rank's state differs from that of the others. It has exit code 88, like a NaN loss, but may be tried again.
 class CorruptStateError : public DivergedError {
  public:
   CorruptStateError(const std::string& message, bool others_suspect)
       : DivergedError(message), others_suspect_(others_suspect) {}
-  // Without a majority nobody knows whose state is right.
+  // True without a majority: it is unknown then which states are correct.
   bool others_suspect() const noexcept { return others_suspect_; }
 
  private:
@@ -31,20 +31,20 @@ class CorruptStateError : public DivergedError {
 using StateDigest = std::array<std::int64_t, 2>;
 
 struct StateVerdict {
-  std::vector<int> corrupt;  // ranks; empty: all are equal. Without a majority: all ranks
+  std::vector<int> corrupt;  // ranks; empty if all are equal; all ranks without a majority
   bool majority = true;
 };
 
-// Who differs, by the digests of all ranks. Only witnesses have a vote: a rank that was sent its state is no second opinion on
-// it, but is corrupt as its source is. More than half of them must agree. Pure.
+// Finds the ranks that differ, by the digests of all ranks. Only witnesses vote: a rank that received its state from another
+// one adds no independent evidence, but is corrupt if its source is. More than half of the witnesses must agree. Pure.
 StateVerdict judge_states(std::span<const StateDigest> of_ranks, std::span<const int> witnesses);
 
-// For people: what rank `own` has to say for itself. `tensors`: those that differ, of `all_tensors`. Pure.
+// The message of a corrupt rank. `tensors` are those of `all_tensors` that differ. Pure.
 std::string corruption_text(const StateVerdict& verdict, int world, std::int64_t step, std::span<const std::string> tensors,
                             std::size_t all_tensors);
 
-// Collective; returns when all are equal. Otherwise throws CorruptStateError on the corrupt ranks, and on the others what the
-// process group throws for a lost peer, once the corrupt ones are gone. No witnesses: all are.
+// Collective; returns if all states are equal. Otherwise throws CorruptStateError on the corrupt ranks. The others throw the
+// process group's error for a lost peer once the corrupt ranks have ended. If `witnesses` is empty, all ranks are witnesses.
 void compare_states(const TrainingState& state, const Peers& peers, std::vector<int> witnesses = {});
 
 }  // namespace ddprun::trainer

@@ -1,19 +1,19 @@
-// What the training state of this rank is, and where it came from. When a group begins, ranks go by it: who holds a whole state
-// gives it to the others, and where nobody does, the state comes from a checkpoint or begins as the seed makes it.
-// state_sharing and resumed_state change it together with the tensors, so that an exception leaves the truth behind.
+// The origin of this rank's training state. When a group begins, the ranks with a whole state send it to the others. If no rank
+// has one, the state comes from a checkpoint or from the seed. state_sharing and resumed_state change it together with the
+// tensors, so that it is also correct after an exception.
 #pragma once
 
 namespace ddprun::trainer {
 
 enum class StateOrigin {
-  kNothing,     // none that anybody may go on from: never made, half received, or its update was cut off
-  kUntouched,   // as the seed makes it, before its group has said what the run goes on from
-  kSeed,        // the same, and the run begins with it
-  kCheckpoint,  // loaded by this rank, or sent by one that has loaded it
-  kSurvivors,   // of a loss: of ranks that outlived it, whether this is one of them or was sent it
+  kNothing,     // not usable: never made, partly received, or its update was interrupted
+  kUntouched,   // made from the seed; the group has not decided yet how the run begins
+  kSeed,        // made from the seed, and the run begins with it
+  kCheckpoint,  // loaded by this rank, or received from a rank that has loaded it
+  kSurvivors,   // from a rank that survived a lost peer: this one, or the sender of the state
 };
 
-// True when it is the state after state.step steps, which others may be given.
+// True if it is the state after state.step steps, so that other ranks may receive it.
 constexpr bool is_whole(StateOrigin origin) {
   switch (origin) {
     case StateOrigin::kNothing:

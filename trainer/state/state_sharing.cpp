@@ -1,5 +1,5 @@
-// Implementation of state_sharing.hpp: who has how much, then point to point, the small part as JSON and the tensors as they
-// are.
+// Implementation of state_sharing.hpp. First all ranks exchange their progress. Then the state is sent point to point: the
+// small part as JSON, the tensors as raw bytes.
 #include "trainer/state/state_sharing.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers as their bits: JSON has no NaN, and the log has to show what would have been shown.
+// Numbers are sent as their bits: JSON has no NaN, and the log must show the same values as before.
 json bits(double value) {
   return std::bit_cast<std::int64_t>(value);
 }
@@ -89,8 +89,9 @@ void send_state(const TrainingState& state, const Peers& peers, int to) {
   for (const at::Tensor& tensor : tensors_of(state_map(state))) peers.send(tensor.cpu().contiguous(), to);
 }
 
-// A state that is whole stays so until everything of the new one is here: who sends may be lost meanwhile, and what this rank
-// holds may then be the most advanced that there is. Where there is nothing to lose, no memory is spent on that.
+// A whole state is replaced only after the new one has arrived completely. The sender may be lost meanwhile, and this rank's
+// state may then be the most advanced one. If this rank has no whole state, the tensors are received directly, without extra
+// memory.
 void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
   const bool aside = is_whole(origin);
   const std::string small = peers.receive_text(from);
@@ -112,7 +113,7 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
   for (const StateTensor& one : map) {
     if (one.role == StateTensor::Role::kOptimizer) of_optimizer.push_back(one.entry);
   }
-  state.optimizer->load_state(of_optimizer);  // it has had steps
+  state.optimizer->load_state(of_optimizer);  // informs the optimizer that it is not new
 }
 
 }  // namespace
@@ -139,7 +140,7 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
     (has == most ? holders : others).push_back(rank);
     if (has == kNoProgress) sharing.without.push_back(rank);
   }
-  // Each holder serves its part of the others, all at the same time.
+  // The ranks without the newest state are divided among the holders, which send at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);

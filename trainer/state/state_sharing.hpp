@@ -1,8 +1,8 @@
-// State from those who have it to those who don't. After a regroup the most advanced of the survivors send theirs to a rank
-// that has just been started, and to one that is a step behind: trainer/life/state_source.cpp calls it on every new group, the
-// first included. Where only some nodes have a checkpoint, those who have loaded it send it to the others
-// (trainer/resume/resumed_state.cpp). A state after k steps is the same on every rank that has it, so there is nothing to
-// reconcile but who is how far.
+// Sends the training state from ranks that have it to ranks that don't. After a regroup the most advanced survivors send it to
+// new ranks and to ranks that are one step behind. trainer/life/state_source.cpp calls it in every new group, including the
+// first. If only some nodes have a checkpoint, the ranks that loaded it send it to the others
+// (trainer/resume/resumed_state.cpp). The state after k steps is the same on every rank that has it, so the ranks only need to
+// compare their progress.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@
 namespace ddprun::trainer {
 
 struct Sharing {
-  std::vector<int> without;  // ranks that had none
-  std::vector<int> holders;  // whose state it is now; each came to it by itself
+  std::vector<int> without;  // ranks that had no whole state
+  std::vector<int> holders;  // ranks that had this state before the call
 };
 
-// Grows with what the rank has done: the steps, and after the last of them its evaluation. kNoProgress: its state is not whole.
+// The progress of a rank: it grows with each step, and with the evaluation after the last step. kNoProgress: the state is not
+// whole.
 constexpr std::int64_t kNoProgress = -1;
 std::int64_t progress_of(const TrainingState& state, StateOrigin origin);
 
-// Collective. Where any rank's state is whole, all have it afterwards, and `origin` is kSurvivors; a state that was
-// whole is that until all of the new one has arrived, any other is kNothing meanwhile. Where none is, nothing is touched and
-// nobody is in the answer: the state has to come from a checkpoint or the seed.
+// Collective. If any rank's state is whole, all ranks have the most advanced one afterwards, and `origin` is kSurvivors. A
+// whole state stays whole until the new one has arrived completely; any other is kNothing meanwhile. If no rank has a whole
+// state, nothing changes and the result is empty. The state must then come from a checkpoint or the seed.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers);
-// The same where all ranks know already how far each is (ProgramBuilds::agree): `progress` has progress_of() of each.
+// The same if all ranks already know the progress of each (ProgramBuilds::agree): `progress` has progress_of() of each rank.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers, const std::vector<std::int64_t>& progress);
 
 }  // namespace ddprun::trainer

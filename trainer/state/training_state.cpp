@@ -29,17 +29,19 @@
 namespace ddprun::trainer {
 namespace {
 
-// What saved weights may lack: nothing, low-rank updates if all of them are absent, or these and buffers.
+// What saved weights may lack: nothing; all low-rank updates together; or these and buffers.
 enum class MayLack { kNothing, kUpdates, kUpdatesAndBuffers };
 
 bool same_values(const at::Tensor& one, const at::Tensor& other) {
   if (one.equal(other.to(one.scalar_type()))) return true;
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() && one.is_contiguous() &&
-         other.is_contiguous() && std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;  // NaN as well
+         other.is_contiguous() &&
+         std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) ==
+             0;  // also equal if both have the same NaN bits
 }
 
-// A tensor that the model has under several names once, under the first. Python's files may have it under all of them, or under
-// another one alone. Throws UsageError where it is not the same under all.
+// Returns each tensor once, under its first name. The model may have a tensor under several names (tied). Python's files may
+// have it under all of them, or only under a later one. Throws UsageError if a file has different values under these names.
 std::vector<NamedTensor> under_first_names(const std::map<std::string, std::string>& tied,
                                            const std::vector<NamedTensor>& saved, const std::string& source) {
   std::vector<NamedTensor> once;
@@ -63,12 +65,12 @@ std::vector<NamedTensor> under_first_names(const std::map<std::string, std::stri
   return once;
 }
 
-// PyTorch's layers make one where a file has none, and nothing that is computed depends on it.
+// A file may lack this buffer: PyTorch's layers create it, and no result depends on it.
 bool only_counts(const std::string& buffer) {
   return buffer.ends_with("num_batches_tracked");
 }
 
-// Copies saved tensors into the model's by name, all or none. Returns the names of those that were absent.
+// Copies saved tensors into the model's by name, all or none. Returns the names of absent ones.
 std::vector<std::string> copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved,
                                       const std::string& source, MayLack may_lack) {
   const std::vector<NamedTensor> counted = under_first_names(state.tied, saved, source);
@@ -96,10 +98,10 @@ std::vector<std::string> copy_weights(const TrainingState& state, const std::vec
   return absent;
 }
 
-// Those that are not to be trained stay as they were made or loaded.
+// Frozen parameters keep the values with which they were made or loaded.
 void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) {
   if (patterns.empty()) return;
-  const auto parameters = model.named_parameters();  // a tied one under each of its names
+  const auto parameters = model.named_parameters();  // has a tied one under each of its names
   const auto frozen_by = first_matches("model.freeze", patterns, parameters.keys(), /*tied=*/{});
   for (std::size_t i = 0; i < frozen_by.size(); ++i) {
     if (frozen_by[i]) parameters[i].value().set_requires_grad(false);
@@ -109,14 +111,15 @@ void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) 
   }
 }
 
-// A task of somebody's own makes a module that knows nothing of them, and all of it would be trained in silence.
+// A custom task's module ignores the option for low-rank updates. Without this check all of the module would be trained, with
+// no message.
 void require_updates(torch::nn::Module& model, const LoraConfig& config) {
   if (config.rank == 0 || std::ranges::any_of(model.named_parameters().keys(), is_of_update)) return;
   throw UsageError("model.lora: only the built-in models have low-rank updates; expected model.lora.rank 0, found " +
                    std::to_string(config.rank));
 }
 
-// The average begins again where none was saved.
+// If no average was saved, it begins again.
 void copy_average(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source) {
   if (!state.average || saved.empty()) return;
   if (const std::string problem = misfit(state.average->tensors(), saved); !problem.empty()) {
@@ -147,7 +150,7 @@ void initialise(TrainingState& state, const TrainConfig& config) {
   }
 }
 
-// The seed chooses the order of an epoch and the samples that are held out, so another one mixes trained and new samples.
+// The seed determines the order of an epoch and the held-out samples. Another seed would mix trained and new samples.
 void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, const std::filesystem::path& source) {
   if (saved.seed == config.seed) return;
   const bool within = saved.position != 0;
@@ -181,7 +184,8 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
   return trained;
 }
 
-// LibTorch's named_parameters() names a tied one as often as the model has it, and so would the optimizer step it.
+// LibTorch's named_parameters() lists a tied parameter under each of its names. The optimizer would then update it several
+// times.
 TrainingState state_of(std::shared_ptr<torch::nn::Module> model) {
   TrainingState state;
   state.model = std::move(model);
@@ -207,7 +211,7 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config) {
-  const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // which keeps nothing of its own
+  const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // SGD without momentum has no state
   compare_model(source, config);
   const std::vector<NamedTensor> weights = initial_weights(source);
   copy_weights(state, weights, source, MayLack::kUpdates);
@@ -289,7 +293,7 @@ void begin_step(TrainingState& state) {
   std::vector<at::Tensor> now;
   for (const NamedTensor& buffer : state.buffers) now.push_back(buffer.tensor.detach());
   if (state.buffers_before.size() == now.size()) {
-    at::_foreach_copy_(state.buffers_before, now);  // on a GPU one kernel for all
+    at::_foreach_copy_(state.buffers_before, now);  // on a GPU one kernel for all buffers
     return;
   }
   state.buffers_before.clear();
@@ -320,7 +324,7 @@ void put_buffers_back(TrainingState& state) {
 
 bool undo_step(TrainingState& state) {
   using Stage = TrainingState::Stage;
-  if (state.model) state.model->train();  // an evaluation may be what failed
+  if (state.model) state.model->train();  // the failure may have come during an evaluation
   const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
   if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
   if (state.buffers_before.size() != state.buffers.size()) return false;
@@ -397,7 +401,7 @@ bool all_finite(const TrainingState& state) {
   return std::ranges::all_of(state_map(state), [](const StateTensor& one) {
     const at::Tensor& tensor = one.entry.tensor;
     return !tensor.is_floating_point() || at::isfinite(tensor.sum()).item<bool>() ||
-           at::isfinite(tensor).all().item<bool>();  // the sum may overflow where no element is infinite
+           at::isfinite(tensor).all().item<bool>();  // the sum may overflow although every element is finite
   });
 }
 

@@ -1,6 +1,6 @@
-// What must survive a restart: the weights, the optimizer's state and the number of finished steps, from which the position in
-// the data and every random number follow (trainer/data/run_length.hpp, trainer/loop/seeds.hpp). What can be rebuilt is in
-// trainer/loop/workspace.hpp.
+// The state that must survive a restart: the weights, the optimizer's state and the number of finished steps. The position in
+// the data and every random number follow from that number (trainer/data/run_length.hpp, trainer/loop/seeds.hpp). Everything
+// that can be rebuilt is in trainer/loop/workspace.hpp.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,15 +25,15 @@
 
 namespace ddprun::trainer {
 
-// What the newest logged step and the newest evaluation showed. Every rank keeps them: rank 0 may be lost between the moment at
-// which the others know them and the moment at which it has written them.
+// Results of the newest logged step and of the newest evaluation. Every rank keeps them. Rank 0 may be lost after the others
+// know them and before it has written them.
 struct StepFigures {
   std::int64_t step = 0;
-  double loss = 0;  // the mean over the global batch
+  double loss = 0;  // mean over the global batch
   double lr = 0;
-  double gradient_norm = 0;               // of its gradient, before it was clipped; may be infinite
-  std::int64_t peak_memory = 0;           // in bytes: rank 0's, on a GPU of its tensors there
-  std::int64_t largest_peak_memory = 0;   // of all ranks
+  double gradient_norm = 0;               // before clipping; may be infinite
+  std::int64_t peak_memory = 0;           // rank 0's, in bytes; on a GPU that of its tensors
+  std::int64_t largest_peak_memory = 0;   // largest of all ranks
   std::optional<std::int64_t> skipped{};  // steps that changed nothing, since the run began (skipped_steps.hpp)
 };
 struct StepEvaluation {
@@ -43,35 +43,35 @@ struct StepEvaluation {
 
 struct TrainingState {
   std::shared_ptr<torch::nn::Module> model;
-  std::vector<NamedTensor> parameters;      // of the model, shared with it; one that it has under several names under the first
-  std::map<std::string, std::string> tied;  // the other names, and the first
+  std::vector<NamedTensor> parameters;      // of the model, sharing its memory; a tied one under its first name only
+  std::map<std::string, std::string> tied;  // each further name of a parameter, with its first name
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Optimizer> optimizer;
-  std::optional<WeightAverage> average;  // where optimizer.ema asks for one
-  StateValues values;                    // what the config asks to remember, and nothing else (evaluation_rules.hpp)
-  std::int64_t step = 0;                 // finished
-  BucketOrder bucket_order;              // of the gradients of the next step; empty before the first
+  std::optional<WeightAverage> average;  // set if optimizer.ema is configured
+  StateValues values;                    // exactly the values that the config's rules need (evaluation_rules.hpp)
+  std::int64_t step = 0;                 // number of finished steps
+  BucketOrder bucket_order;              // gradient buckets of the next step; empty before the first step
   std::int64_t started_from = 0;         // finished steps when the run began or resumed
-  int world = 0;  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
+  int world = 0;                         // number of ranks since step `world_since`; 0: no step yet
   std::int64_t world_since = 0;
   RunIdentity run;
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 
-  std::string taken;  // what a new run took of model.init, for people; empty without it
+  std::string taken;  // message: what a new run took from model.init; empty without it
 
-  std::string device = "cpu";  // where it is: "cpu", or the GPU's name
+  std::string device = "cpu";  // "cpu", or the name of the GPU that holds the state
 
-  // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20), where a step that
-  // fails can be begun again at all: in a group that survives the loss of a peer. They are kept as well where a step may be
+  // A forward pass changes the buffers, so a copy from before the current step is kept (decision 20). It is needed if a failed
+  // step can be repeated, which is the case in a group that survives the loss of a peer. It is also kept if steps may be
   // skipped.
   bool may_be_undone = true;
   enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
   std::vector<at::Tensor> buffers_before;
 };
 
-// A tensor of the state. All that is saved, loaded, shared, compared and looked at for NaN goes by this list, so that what is
-// added to a state is added here, and a checkpoint's file is chosen by the role.
+// A tensor of the state. Saving, loading, sharing, comparing and the search for NaN use this list. A new kind of tensor needs
+// to be added only here; its role selects the file in a checkpoint.
 struct StateTensor {
   enum class Role { kParameter, kBuffer, kOptimizer, kAverage };
   Role role = Role::kParameter;
@@ -79,71 +79,72 @@ struct StateTensor {
 };
 using StateMap = std::vector<StateTensor>;
 
-// In the same order on every rank.
+// The order is the same on every rank.
 StateMap state_map(const TrainingState& state);
 
-// A step changes weights and moments after its last exchange with the other ranks only, so that one that fails in an exchange
-// leaves the state as it was before, but for the buffers.
+// A step changes weights and moments only after its last exchange with the other ranks. So a step that fails in an exchange
+// leaves the state as it was, except for the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
-// Between these two: the optimizer's step with this learning rate, and what follows the weights; left out in a step that is
-// skipped (trainer/loop/skipping.hpp).
+// Call between begin_update() and end_step(): makes the optimizer's step with this learning rate and updates the average of the
+// weights. Not called for a skipped step (trainer/loop/skipping.hpp).
 void update_weights(TrainingState& state, double lr);
-// The buffers as they were when the step began, where they were kept.
+// Restores the buffers from before the step, if they were kept.
 void put_buffers_back(TrainingState& state);
 void end_step(TrainingState& state);
-// Back to the state after state.step steps. False: nobody can tell what the weights are, since their update was cut off, or
-// what the buffers were.
+// Restores the state after state.step steps. Returns false if that is impossible: the update of the weights was interrupted, or
+// no copy of the buffers exists.
 bool undo_step(TrainingState& state);
 
-// Of those, what is trained: a frozen one (requires_grad false) is saved, and neither stepped nor clipped.
+// Returns the trained parameters. A frozen one (requires_grad false) is saved, but neither updated nor clipped.
 std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 
-// The state of that model alone, without an optimizer.
+// Returns the state of that model without an optimizer.
 TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
 
-// The state around that model: parameters, buffers, and an optimizer for what is trained.
+// Returns the state of that model: parameters, buffers, and an optimizer for the trained parameters.
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
-// The weights and buffers of a safetensors file or of a checkpoint's folder, which are its average where it has one, into a
-// model that learns no more, with the config's low-rank updates. A config.json next to them is compared (initial_weights.hpp).
-// Updates that are not there stay as they are, which changes nothing; a buffer that is not there is missed, since a new model's
-// would be taken for what was learnt. Throws UsageError when they don't fit.
+// Copies weights and buffers of a safetensors file or a checkpoint's folder into a model that is not trained further, including
+// the config's low-rank updates. A checkpoint's average is preferred to its weights. A config.json next to them is compared
+// (initial_weights.hpp). Absent low-rank updates keep their initial values, which change no result. An absent buffer is an
+// error, since the initial one would be used as if it were learned. Throws UsageError if they don't fit.
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config);
 
-// A program's make_module() may draw from PyTorch's default generators, which are seeded around it. Calls it twice and throws
-// UsageError that names a parameter or buffer which differs: the weights would depend on the start, and a replaced worker or a
-// restart before the first checkpoint would begin with others.
+// A program's make_module() may use PyTorch's default generators, which are seeded around it. This function calls it twice. It
+// throws UsageError that names a parameter or buffer which differs. Otherwise the weights would depend on the process, and a
+// replaced worker or a restart before the first checkpoint would begin with different ones.
 void require_same_module(const Task& task, const Description& samples, std::uint64_t seed, c10::Device device);
 
-// A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
+// Returns the state of a new run: weights from the config's seed, or from model.init. Throws UsageError if these don't fit.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 
-// Replaces the state by a checkpoint's. What the config asks for and the checkpoint lacks begins with it: an average, a
-// plateau. Throws UsageError, naming `source`, when it is of another model, optimizer or data position.
+// Replaces the state by a checkpoint's. An average or a plateau that is configured but not in the checkpoint begins here.
+// Throws UsageError, naming `source`, if the checkpoint is of another model, optimizer or data position.
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source);
 
-// The part of it that no config has a word in: tensors, step, the order of buckets. Throws UsageError, naming `source`.
+// The part of restore() that does not depend on the config: tensors, step, the order of buckets. Throws UsageError, naming
+// `source`.
 void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source);
 
-// The state as a checkpoint, without what a config says of it.
+// Returns the state as a checkpoint, without the entries from a config.
 CheckpointState saved_tensors(const TrainingState& state);
 
-// The state as a checkpoint. `bucket_order` is the one in use.
+// Returns the state as a checkpoint. `bucket_order` is the current one.
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                               const BucketOrder& bucket_order, int world);
 
-// Why a run that goes on from `saved` has numbers that agree to rounding only and not to the bit (decision 18), such as
-// "3 workers instead of 2"; empty when nothing of that differs.
+// Returns why a run that resumes from `saved` gets equal numbers only up to rounding, not to the bit (decision 18), for example
+// "workers: 3 instead of 2". Empty if there is no such reason.
 std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
                                  int world);
 
-// How often the average was updated: a value of the state.
+// Name of the value that counts the updates of the average.
 inline constexpr const char* kUpdatesOfAverage = "average.updates";
 
-// True when no weight and no moment of the optimizer is NaN or infinite.
+// True if no weight and no moment of the optimizer is NaN or infinite.
 bool all_finite(const TrainingState& state);
 
 }  // namespace ddprun::trainer

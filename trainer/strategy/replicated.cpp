@@ -27,7 +27,7 @@ Gradients Replicated::agree(const StateValues& values, bool norm_wanted) {
   return {.finite = finite, .norm = clip(norm_wanted)};
 }
 
-// Returns the norm of the gradients as they were, where it is wanted.
+// Returns the norm of the gradients before clipping if `norm_wanted`.
 double Replicated::clip(bool norm_wanted) {
   const double most = config_.clip_grad_norm;
   const double limit = config_.clip_grad_value;

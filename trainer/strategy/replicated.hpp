@@ -1,4 +1,4 @@
-// Distributed data parallelism: each rank has the whole state, takes a share of each batch, and gradients are summed over the
+// Distributed data parallelism: each rank has the whole state and takes a share of each batch. Gradients are summed over the
 // ranks (trainer/parallel/data_parallel.hpp).
 #pragma once
 
@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 class Replicated final : public Strategy {
  public:
-  // Collective, around the parameters of `state`. Throws what DataParallel does. The config outlives it.
+  // Collective. Uses the parameters of `state`. Throws DataParallel's errors. The config must outlive this object.
   Replicated(const TrainingState& state, const TrainConfig& config, const Peers& peers, StateOrigin origin);
 
   void zero_grad() override { parallel_.zero_grad(); }
@@ -31,7 +31,7 @@ class Replicated final : public Strategy {
 
   const TrainConfig& config_;
   bool on_cpu_;
-  std::vector<at::Tensor> trained_;  // parameters whose gradients are measured and clipped together
+  std::vector<at::Tensor> trained_;  // parameters whose gradients are clipped together, with one norm
   DataParallel parallel_;
 };
 

@@ -56,12 +56,12 @@ class Cuda final : public CudaModule {
 
   bool pin(int device, void* memory, std::size_t bytes) noexcept override {
     try {
-      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));  // of this thread, which may have none yet
+      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));  // sets the device of this thread, which may have none yet
     } catch (const c10::Error&) {
       return false;
     }
     if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
-    static_cast<void>(cudaGetLastError());  // or the next kernel's check would find it
+    static_cast<void>(cudaGetLastError());  // clears the error; otherwise the next kernel's check would report it
     return false;
   }
 

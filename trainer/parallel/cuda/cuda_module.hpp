@@ -1,6 +1,6 @@
-// What ddptrain needs of CUDA beyond tensors. It is implemented in a module of its own, libddptrain_cuda.so, that
-// trainer/parallel/device.cpp opens only where a GPU is used: linked in, libtorch_cuda would cost every start 0.35 s. Both
-// sides are built together (kCudaModuleVersion).
+// The CUDA functions that ddptrain needs in addition to tensors. They are in a separate module, libddptrain_cuda.so.
+// trainer/parallel/device.cpp opens it only if a GPU is used: linked to the program, libtorch_cuda would cost every start 0.35
+// s. Program and module are built together (kCudaModuleVersion).
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -15,10 +15,10 @@
 namespace ddprun::trainer {
 
 struct GpuMemory {
-  std::int64_t allocated_bytes = 0;       // by tensors, now
+  std::int64_t allocated_bytes = 0;       // used by tensors now
   std::int64_t peak_allocated_bytes = 0;  // since the start
-  std::int64_t reserved_bytes = 0;        // by the caching allocator
-  std::int64_t free_bytes = 0;            // of the device, for any process
+  std::int64_t reserved_bytes = 0;        // held by the caching allocator
+  std::int64_t free_bytes = 0;            // free on the device, for any process
   std::int64_t total_bytes = 0;
 };
 
@@ -26,17 +26,18 @@ struct GpuMemory {
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
-  virtual int device_count() noexcept = 0;  // visible ones; 0 when the driver fails
+  virtual int device_count() noexcept = 0;  // visible devices; 0 if the driver fails
   virtual std::string device_name(int device) = 0;
-  virtual std::string device_uuid(int device) = 0;  // "GPU-" and 32 hexadecimal digits: one for each GPU or slice of one
+  virtual std::string device_uuid(int device) = 0;  // "GPU-" and 32 hexadecimal digits, unique for each GPU or MIG slice
   virtual void set_device(int device) = 0;
   virtual void synchronize(int device) = 0;
   virtual GpuMemory memory(int device) = 0;
-  // Makes host memory such that the device copies to and from it by itself; false, with everything as before, when the system
-  // gives no more of that. Takes about a second for some GB. Before the memory is given back it is unpinned. Any thread.
+  // Makes host memory page-locked, so that the device copies to and from it directly. Returns false and changes nothing if the
+  // system grants no more page-locked memory. Takes about a second for some GB. The memory must be unpinned before it is freed.
+  // Any thread.
   virtual bool pin(int device, void* memory, std::size_t bytes) noexcept = 0;
   virtual void unpin(void* memory) noexcept = 0;
-  // Gives cached memory back to the device, as after an out-of-memory error.
+  // Returns cached memory to the device, for example after an out-of-memory error.
   virtual void empty_cache() = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                                       int device, std::chrono::milliseconds timeout) = 0;
@@ -44,7 +45,7 @@ class CudaModule {
 
 inline constexpr int kCudaModuleVersion = 3;
 inline constexpr const char* kCudaModuleEntry = "ddptrain_cuda_module";
-// The one symbol of the module. Null when `version` isn't the module's own.
+// The only symbol of the module. Returns null if `version` differs from the module's own.
 using CudaModuleEntry = CudaModule*(int version);
 
 }  // namespace ddprun::trainer

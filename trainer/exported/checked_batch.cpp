@@ -22,12 +22,12 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr const char* kCheckFile = "check.safetensors";
-// Where the bits need not be the same. Sums in another order are 1e-6 apart; in deep networks an activation near 0 may change
-// sign, which moved resnet18's gradients by up to 5e-3 (docs/internals/exported-models.md).
+// Tolerances if the bits need not be equal. Sums in another order differ by 1e-6. In deep networks an activation near 0 may
+// change its sign, which changed resnet18's gradients by up to 5e-3 (docs/internals/exported-models.md).
 constexpr double kLossTolerance = 1e-4;
 constexpr double kGradientTolerance = 2e-2;
 
-// Seeds the device's default generator for as long as this lives.
+// Seeds the device's default generator while it exists, then restores its earlier state.
 class SeededGenerator {
  public:
   SeededGenerator(c10::Device device, std::uint64_t seed) : generator_(at::globalContext().defaultGenerator(device)) {
@@ -62,7 +62,7 @@ bool same_bits_expected(const ModelFolder& folder, c10::Device device) {
          folder.check.cpu_capability == at::get_cpu_capability() && folder.check.cpu == cpu_model_name();
 }
 
-// Compares what was computed with what was written, tensor by tensor.
+// Compares the results here with those of the exporter, tensor by tensor.
 class Comparison {
  public:
   Comparison(const ModelFolder& folder, bool same_bits)
@@ -86,7 +86,7 @@ class Comparison {
   bool same_bits() const { return same_bits_; }
   bool has(const std::string& name) const { return written_.contains(name); }
 
-  // "" when it is as written.
+  // Throws UsageError if the number differs from the exporter's.
   void scalar(const std::string& name, const std::string& called, const at::Tensor& found) {
     const at::Tensor expected = expected_like(name, found);
     if (same_bits_) {
@@ -111,7 +111,7 @@ class Comparison {
     squared_norm_ += b.square().sum().item<double>();
   }
 
-  // Of all gradients together.
+  // Compares all gradients together.
   void finish() {
     if (same_bits_ || std::sqrt(squared_difference_) <= kGradientTolerance * std::sqrt(squared_norm_)) return;
     differs("the gradients are " + std::to_string(std::sqrt(squared_difference_ / squared_norm_)) +
@@ -177,7 +177,7 @@ void compare_training(const ModelFolder& folder, const ExportedModule& copy, con
 void compare_evaluation(const ModelFolder& folder, const ExportedModule& copy, const Batch& batch, Comparison& comparison) {
   const at::NoGradGuard no_gradients;
   const std::vector<at::Tensor> results = copy.evaluate(batch);
-  // A figure such as an accuracy may jump where a number is only rounded otherwise.
+  // A metric such as an accuracy may jump if a number is rounded differently, so only the loss is compared then.
   const std::size_t compared = comparison.same_bits() ? results.size() : 1;
   for (std::size_t i = 0; i < compared; ++i) {
     if (results[i].dim() != 0) comparison.differs("the figure '" + folder.outputs[i] + "' is no scalar");
@@ -190,7 +190,7 @@ void compare_evaluation(const ModelFolder& folder, const ExportedModule& copy, c
 void check_exported_model(const std::shared_ptr<const ModelFolder>& folder, c10::Device device) {
   Comparison comparison(*folder, same_bits_expected(*folder, device));
   const Batch batch = comparison.batch(device);
-  // A GPU, or a CPU of another maker, draws other numbers than the exporter's: there is nothing to compare with.
+  // A GPU or another kind of CPU draws other random numbers than the exporter, so the results can't be compared.
   if (folder->check.draws && !comparison.same_bits()) return;
   {
     const ExportedModule copy(folder, device);

@@ -1,5 +1,5 @@
-// Whether an exported model does here what it did at its exporter: check.safetensors holds a batch, and what PyTorch made of
-// it. The task runs it once, before anything is trained.
+// Checks that an exported model computes the same here as at its exporter. check.safetensors holds a batch and PyTorch's
+// results for it. The task runs this batch once, before training.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,9 +10,9 @@
 
 namespace ddprun::trainer {
 
-// On a copy of the model; the device's default generator is left as found. With the exporter's version of PyTorch, kind of CPU
-// and number of threads the bits must be the same: loss, gradients, buffers, figures. Otherwise loss and gradients must agree
-// to rounding. Throws UsageError that names what differs.
+// Runs on a copy of the model; the state of the device's default generator is restored. With the exporter's version of PyTorch,
+// kind of CPU and number of threads, loss, gradients, buffers and metrics must have the same bits. Otherwise loss and gradients
+// must agree up to rounding. Throws UsageError that names the difference.
 void check_exported_model(const std::shared_ptr<const ModelFolder>& folder, c10::Device device);
 
 }  // namespace ddprun::trainer

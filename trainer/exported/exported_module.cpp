@@ -13,7 +13,7 @@ using InputKind = GraphNode::Kind;
 
 constexpr const char* kInitialWeights = "init.safetensors";
 
-// The module that holds what is called `name`, which is cut to its last part: "layer1.0.weight" is "weight" of "layer1.0".
+// Returns the module that holds `name`, and cuts `name` to its last part: "layer1.0.weight" becomes "weight" of "layer1.0".
 torch::nn::Module* module_for(torch::nn::Module* root, std::string& name) {
   for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.')) {
     const std::string part = name.substr(0, dot);
@@ -57,7 +57,7 @@ void ExportedModule::hold(const std::string& name, const at::Tensor& tensor, Gra
     torch::nn::Module* const module = module_for(this, last);
     tensors_[{kind, name}] = kind == InputKind::kBuffer ? module->register_buffer(last, tensor)
                                                         : module->register_parameter(last, tensor, requires_grad);
-  } catch (const c10::Error& error) {  // of a name that is empty or taken
+  } catch (const c10::Error& error) {  // the name is empty or already used
     throw UsageError((folder_->path / "model.json").string() + ": no tensor can be called '" + name +
                      "': " + error.what_without_backtrace());
   }

@@ -1,5 +1,5 @@
-// An exported model as a module: parameters and buffers under the names that they have in Python, in that order, tied and
-// frozen as they are there. So checkpoints, optimizer, Reducer and digests treat it as any other model.
+// An exported model as a module. Parameters and buffers have the names and the order of the Python model; tied and frozen
+// parameters are preserved. So checkpoints, optimizer, Reducer and digests treat it like any other model.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,16 +18,16 @@ namespace ddprun::trainer {
 
 class ExportedModule : public torch::nn::Module {
  public:
-  // With its initial weights, on the device. Throws UsageError when init.safetensors is not what model.json says.
+  // Loads the initial weights to the device. Throws UsageError if init.safetensors does not match model.json.
   ExportedModule(std::shared_ptr<const ModelFolder> folder, c10::Device device);
 
-  // The loss of a batch, as the model has it in training. Changes the buffers that it changes.
+  // Returns the training loss of a batch. Updates the buffers that training updates.
   at::Tensor loss(const Batch& batch) const;
-  // The outputs of model.json, as the model has them in evaluation.
+  // Returns the outputs that model.json lists, computed in evaluation mode.
   std::vector<at::Tensor> evaluate(const Batch& batch) const;
 
  private:
-  // The input of a graph: a tensor, or the number of a batch's.
+  // The input of a graph: a tensor, or the index of a tensor in the batch.
   struct Input {
     at::Tensor tensor{};
     std::size_t of_batch = 0;

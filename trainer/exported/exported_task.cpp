@@ -34,7 +34,7 @@ class ExportedTask : public Task {
     return std::make_shared<ExportedModule>(folder_, device);
   }
 
-  // Python's batch norm refuses one value a channel; its operator makes statistics of it that are no numbers.
+  // Python's batch norm refuses a single value per channel. Its operator does not, and computes NaN statistics.
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     const std::int64_t samples = batch.tensors.front().size(0);
     if (!batch.stand_in && samples < folder_->smallest_batch) {

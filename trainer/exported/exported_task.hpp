@@ -1,4 +1,4 @@
-// The task of an exported model: its loss and its figures are in its graphs. The model of "model": {"type": "exported"}.
+// The task of an exported model: its graphs compute the loss and the metrics. Used for "model": {"type": "exported"}.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace ddprun::trainer {
 
-// Of the config it reads `model.path`. Every operator is looked up here; the checked batch is run with the first module that is
-// made. Throws UsageError for a folder that is not as the exporter writes it.
+// Reads the folder `model.path` of the config. Looks up every operator immediately; the checked batch runs with the first
+// module that is made. Throws UsageError if the folder was not written by the exporter.
 std::unique_ptr<Task> exported_task(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

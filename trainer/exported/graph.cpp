@@ -32,12 +32,12 @@ struct Statement {
   std::vector<Slot> arguments{};
   std::size_t from = 0, index = 0;       // kGet
   bool gradients = true;                 // kGradients
-  std::vector<std::size_t> last_uses{};  // what no later node needs: its memory is given back
+  std::vector<std::size_t> last_uses{};  // nodes that no later node needs: their memory is released
   std::size_t line = 0;
   std::string name{};
 };
 
-// Puts back at its end whether autograd records.
+// Restores at its end whether autograd records.
 struct KeptGradMode {
   KeptGradMode() = default;
   ~KeptGradMode() { at::GradMode::set_enabled(before); }
@@ -47,8 +47,8 @@ struct KeptGradMode {
   bool before = at::GradMode::is_enabled();
 };
 
-// Elements that one tensor of a graph may have: 64 GiB of float32. A graph with a wrong size would otherwise take the memory
-// of the whole machine before anything fails.
+// Limit on the elements of one tensor in a graph: 64 GiB of float32. Without it, a graph with a wrong size would take the
+// memory of the whole machine before an error.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 34;
 
 // `sizes` is the shape of a tensor that an operator makes. Throws std::domain_error.
@@ -56,7 +56,7 @@ void require_sizes(const IValue& sizes) {
   if (!sizes.isIntList()) return;
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes.toIntVector()) {
-    if (size <= 1) continue;  // -1: the rest of a view; 0 and negative sizes are PyTorch's to refuse
+    if (size <= 1) continue;  // -1 is the rest of a view; PyTorch refuses other sizes below 0
     if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostElements) {
       throw std::domain_error("asks for a tensor of more than " + std::to_string(kMostElements) + " elements");
     }
@@ -145,7 +145,7 @@ void add_uses(const Slot& slot, std::set<std::size_t>& uses) {
   for (const Slot& item : slot.items) add_uses(item, uses);
 }
 
-// Of each node, in the statement that uses it last.
+// Finds the last statement that uses each node.
 void find_last_uses(std::vector<Statement>& statements, const std::vector<std::size_t>& results) {
   std::set<std::size_t> needed(results.begin(), results.end());
   for (std::size_t i = statements.size(); i-- > 0;) {

@@ -41,7 +41,7 @@ constexpr std::array<std::pair<std::string_view, at::MemoryFormat>, 4> kFormats{
      {"channels_last", at::MemoryFormat::ChannelsLast},
      {"channels_last_3d", at::MemoryFormat::ChannelsLast3d}}};
 
-// As Python hands a number to an operator that takes a tensor: it decides no type.
+// Python passes a number this way to an operator that takes a tensor: it does not affect the type of the result.
 at::Tensor wrapped_number(const c10::Scalar& number) {
   at::Tensor tensor = at::scalar_tensor(number, number.isBoolean()         ? at::kBool
                                                 : number.isIntegral(false) ? at::kLong
@@ -64,7 +64,7 @@ class Preparation {
     std::vector<Slot> slots;
     for (std::size_t i = 0; i < takes.size(); ++i) {
       argument_ = &takes[i];
-      // A newer LibTorch may take more, which then have defaults.
+      // A newer LibTorch may have added arguments; these have defaults.
       const bool left_out = i >= node_.arguments.size() || node_.arguments[i].kind == Given::kDefault;
       slots.push_back(left_out ? default_slot() : slot(node_.arguments[i], *argument_->type(), argument_->N()));
     }
@@ -136,7 +136,8 @@ class Preparation {
     return std::nullopt;
   }
 
-  // What operators take as numbers, whose meaning may differ between versions: the text has names.
+  // Returns a value that operators take as an integer code. The code may differ between versions of PyTorch, so the text has
+  // names.
   std::optional<IValue> enumerator_of(const GraphArgument& given) const {
     if (given.kind == Given::kDtype) {
       for (const auto& [name, type] : kScalarTypes) {
@@ -161,7 +162,7 @@ class Preparation {
     std::vector<GraphArgument> items = given.items;
     if (given.kind != Given::kList) {
       if (given.kind != Given::kInteger && given.kind != Given::kNumber) fail_type();
-      items.assign(static_cast<std::size_t>(count.value_or(1)), given);  // int[2] may be given as one
+      items.assign(static_cast<std::size_t>(count.value_or(1)), given);  // int[2] may be given as one number
     }
     std::vector<Slot> slots;
     bool ready = true;

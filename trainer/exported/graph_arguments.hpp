@@ -1,5 +1,5 @@
-// What a line of a graph gives its operator, made ready by the operator's schema: values, and the places of what a run
-// computes. graph.cpp makes them once and asks for their values in each run.
+// The arguments of a graph's line, prepared by the schema of its operator: values, and references to results of other nodes.
+// graph.cpp prepares them once and evaluates them in each run.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -13,7 +13,7 @@
 
 namespace ddprun::trainer {
 
-// A value, or what a run is to put in its place.
+// A value, or a description of the value that each run must insert.
 struct Slot {
   enum class Kind { kReady, kNode, kDevice, kTensors, kOptionalTensors, kIntegers };
   Kind kind = Kind::kReady;
@@ -24,11 +24,11 @@ struct Slot {
   std::vector<Slot> items{};  // the lists
 };
 
-// What the nodes of a graph have made in a run.
+// The results of a graph's nodes in one run.
 using Values = std::vector<c10::IValue>;
 
-// For all arguments of the schema; those that the line leaves out have their defaults. Throws UsageError naming the line when
-// the operator takes something else.
+// Prepares all arguments of the schema; those that the line leaves out get their defaults. Throws UsageError naming the line if
+// the operator takes other arguments.
 std::vector<Slot> slots_of(const GraphText& text, const GraphNode& node, const c10::FunctionSchema& schema);
 
 c10::IValue value_in(const Slot& slot, const Values& values, c10::Device device);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kOverflow = "has a result that does not fit into 64 bits";
 
-// + - * of two integers, checked; of floating-point numbers as they are.
+// + - * of two integers with an overflow check; of floating-point numbers without one.
 template <class Number>
 Number sum(Number a, Number b) {
   if constexpr (std::is_integral_v<Number>) {
@@ -45,7 +45,7 @@ Number product(Number a, Number b) {
   }
 }
 
-// a mod b with the sign of b, as Python has it. Unlike a - floor(a / b) * b it has no overflow on the way.
+// a mod b with the sign of b, as in Python. Unlike a - floor(a / b) * b, no intermediate result can overflow.
 std::int64_t floor_remainder(std::int64_t a, std::int64_t b) {
   if (b == 0) throw std::domain_error("divides by 0");
   if (b == -1) return 0;

@@ -71,7 +71,7 @@ class LineReader {
     if (found != expected) fail("expected '" + std::string(expected) + "', found '" + shown(found) + "'");
   }
 
-  // Percent-encoded, so that it has no spaces.
+  // Decodes a percent-encoded word. The encoding keeps spaces out of words.
   std::string decoded(std::string_view text) const {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -141,7 +141,7 @@ class LineReader {
   const std::string& file_;
   std::size_t line_;
   std::string_view rest_;
-  std::size_t nodes_;  // before this line
+  std::size_t nodes_;  // nodes of the lines before
 };
 
 GraphNode read_node(LineReader& reader, std::size_t line) {

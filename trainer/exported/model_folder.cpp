@@ -49,7 +49,7 @@ std::string sizes_text(at::IntArrayRef sizes) {
   return "[" + text + "]";
 }
 
-// A value of model.json that knows where it is.
+// A value of model.json with its path in the file, for messages.
 class Field {
  public:
   Field(const json& value, std::string file, std::string where)

@@ -1,6 +1,6 @@
-// The folder that python/ddprun/export.py writes of a model: model.json, train.graph, eval.graph, init.safetensors and
-// check.safetensors. read_model_folder() reads the first three and promises that they belong together; the tensors are read
-// where they are needed.
+// The folder that python/ddprun/export.py writes for a model: model.json, train.graph, eval.graph, init.safetensors and
+// check.safetensors. read_model_folder() reads the first three and ensures that they belong together. The tensors are read
+// later, when they are needed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,15 +20,15 @@ namespace ddprun::trainer {
 struct ExportedTensor {
   std::string name;
   at::ScalarType type = at::kFloat;
-  std::vector<std::int64_t> sizes{};  // of a batch's tensor: without the first dimension
+  std::vector<std::int64_t> sizes{};  // of a tensor in the batch: without the first dimension
   bool requires_grad = false;
-  std::string tied{};  // a parameter that is another one too: that one's name, which comes earlier
+  std::string tied{};  // for a parameter that is the same as an earlier one: the name of that one
 };
 
-// How the checked batch was computed.
+// The conditions under which the checked batch was computed.
 struct ExportedCheck {
   std::uint64_t seed = 0;
-  bool draws = false;  // what is compared depends on random numbers
+  bool draws = false;  // true if the results depend on random numbers
   int threads = 1;
   std::string cpu;
   std::string cpu_capability;
@@ -41,31 +41,32 @@ struct ModelFolder {
   std::vector<ExportedTensor> buffers;
   std::vector<ExportedTensor> constants;
   std::vector<ExportedTensor> batch;
-  std::int64_t smallest_batch = 1;   // the fewest samples that it trains with: batch norm wants two
-  std::vector<std::string> outputs;  // of evaluation: the loss, then the figures; each a mean over the batch
+  std::int64_t smallest_batch = 1;   // the smallest batch for training: batch norm needs two samples
+  std::vector<std::string> outputs;  // of the evaluation: the loss, then the metrics; each is a mean over the batch
   ExportedCheck check;
-  Graph train;  // gives the loss
-  Graph eval;   // gives the outputs
+  Graph train;  // returns the loss
+  Graph eval;   // returns the outputs
 };
 
-// Throws UsageError naming the file: missing, of another format, a field that is missing or of another type, graphs that take
-// or give something else than model.json says, an operator that this LibTorch does not have.
+// Throws UsageError naming the file: missing, of another format, a field that is missing or of another type, graphs whose
+// inputs or results differ from model.json, an operator that this LibTorch lacks.
 ModelFolder read_model_folder(const std::filesystem::path& path);
 
-// What the model takes, from model.json alone.
+// Returns the model's input tensors, from model.json alone.
 std::vector<ExportedTensor> read_batch_of(const std::filesystem::path& path);
 
-// Tensors of init.safetensors or check.safetensors by their names there ("parameter.fc.weight"). Throws UsageError.
+// Returns the tensors of init.safetensors or check.safetensors under their names there ("parameter.fc.weight"). Throws
+// UsageError.
 std::map<std::string, at::Tensor> read_tensors_of(const std::filesystem::path& path, const char* file);
 
-// The tensor of that name. Throws UsageError naming file and tensor when it is missing or not of that type and shape.
+// Returns the tensor with that name. Throws UsageError naming file and tensor if it is missing or has another type or shape.
 at::Tensor tensor_like(const std::map<std::string, at::Tensor>& tensors, const std::filesystem::path& file,
                        const std::string& name, at::ScalarType type, at::IntArrayRef sizes);
 
-// Tells this model from others: a checksum of all that a run depends on. Throws std::system_error.
+// Identifies this model: a checksum of all files on which a run depends. Throws std::system_error.
 std::string fingerprint_of_folder(const std::filesystem::path& path);
 
-// "image float32 [1, 28, 28], label int64 []": for messages.
+// For messages: "image float32 [1, 28, 28], label int64 []".
 std::string batch_text(const std::vector<ExportedTensor>& batch);
 std::string batch_text(const Description& samples);
 

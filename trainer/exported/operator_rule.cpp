@@ -14,7 +14,7 @@ using c10::TypeKind;
 
 constexpr std::string_view kNamespace = "aten::";
 
-// Text arguments that choose between ways to compute. None of them is a name of anything outside the graph.
+// Text arguments that select a way to compute. None of them names anything outside the graph.
 constexpr std::array<std::string_view, 14> kChoices{"approximate",   "assert_msg",    "driver", "equation", "indexing",
                                                     "interpolation", "mode",          "norm",   "padding",  "reduce",
                                                     "ord",           "rounding_mode", "side",   "UPLO"};
@@ -78,7 +78,7 @@ const c10::Type& inner_type(const c10::Type& type) {
   return type;
 }
 
-// What the argument is, if a graph has no business with it.
+// Returns the kind of the argument if a graph must not use it.
 std::optional<std::string> reason_to_refuse(const c10::Argument& argument) {
   switch (inner_type(*argument.real_type()).kind()) {
     case TypeKind::StringType:

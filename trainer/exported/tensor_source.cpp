@@ -19,7 +19,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// A tensor of the file: what it holds of each sample lies one after the other.
+// A tensor of the file. The data of its samples is stored one sample after the other.
 struct Column {
   std::string name;
   TensorDescription sample;
@@ -47,7 +47,7 @@ const StoredTensor& wanted_of(const std::vector<StoredTensor>& stored, const Exp
                    "; the model takes " + batch_text({wanted}) + ", after a first dimension that counts the samples");
 }
 
-// How many samples the file has. Throws UsageError when its tensors do not agree.
+// Returns the number of samples in the file. Throws UsageError if its tensors have different numbers.
 std::int64_t samples_in(const std::vector<StoredTensor>& stored, const std::vector<ExportedTensor>& wanted,
                         const std::filesystem::path& file) {
   const StoredTensor& first = wanted_of(stored, wanted.front(), file);
@@ -118,7 +118,7 @@ class TensorSource : public Source {
     return "'" + columns_[tensor].name + "' of sample " + std::to_string(sample) + " in " + file_;
   }
 
-  // Of pieces that are evenly spread, so that a file that is larger than memory is not read for it.
+  // Uses evenly spaced pieces, so that a file larger than memory need not be read completely.
   std::string fingerprint() const override {
     Checksum checksum;
     for (const Column& column : columns_) {

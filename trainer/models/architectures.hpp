@@ -1,5 +1,5 @@
-// The networks behind make_model, one constructor each. Only model.cpp calls them; they initialise from the default generator.
-// What is large is made on `device`; the small rest (batch norm, biases of convolutions) may be on the CPU still.
+// The networks of make_model(), one function each. Only model.cpp calls them. They initialise from the default generator. Large
+// tensors are made on `device`. Small ones (batch norm, biases of convolutions) may still be on the CPU.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Weights that begin with random numbers, on any device, and the linear layer of most models.
+// Random initial weights on any device, and the linear layer of most models.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -15,9 +15,9 @@
 
 namespace ddprun::trainer {
 
-// `draw` fills a tensor with numbers of the default CPU generator. They are the same on every device, so that a seed gives the
-// same weights everywhere. The device's memory comes first, and that of the host holds one tensor at a time: a model need not
-// fit into it, and one that does not fit the device ends before anything is drawn.
+// `draw` fills a tensor with numbers of the default CPU generator, so that a seed gives the same weights on every device. The
+// device's memory is allocated first, and host memory holds one tensor at a time. So a model need not fit into host memory, and
+// one that does not fit the device fails before the first draw.
 template <class Draw>
 void fill_by_drawing(const at::Tensor& weights, Draw draw) {
   const at::NoGradGuard no_gradients;
@@ -30,7 +30,7 @@ void fill_by_drawing(const at::Tensor& weights, Draw draw) {
   weights.copy_(drawn);
 }
 
-// torch::nn::Linear's names, weights and order of draws, made where they are to be.
+// The names, weights and order of draws of torch::nn::Linear, allocated directly on the device.
 struct Linear : LinearLayer {
   Linear(std::int64_t inputs, std::int64_t outputs, c10::Device device)
       : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst),

@@ -69,11 +69,11 @@ std::int64_t key_heads(const ModelConfig& config) {
 }
 
 bool same(double a, double b) {
-  constexpr double kRounding = 1e-9;  // of numbers that were written with fewer digits
+  constexpr double kRounding = 1e-9;  // tolerance for numbers that were written with fewer digits
   return std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
 }
 
-// Collects what differs.
+// Collects the differences between the two configs.
 class Differences {
  public:
   void number(const std::string& key, double ours, const std::string& their_key, double theirs) {
@@ -87,12 +87,12 @@ class Differences {
   std::string text_;
 };
 
-// A file's keys with their defaults.
+// The keys of a file, with their defaults.
 class Theirs {
  public:
   Theirs(const json& value, Differences& differences) : value_(value), differences_(differences) {}
 
-  // Null counts as left out.
+  // Null counts as absent.
   const json* find(const char* key) const {
     const auto found = value_.find(key);
     return found == value_.end() || found->is_null() ? nullptr : &*found;
@@ -112,7 +112,7 @@ class Theirs {
     return found->is_string() ? found->get<std::string>() : json_text(*found);
   }
 
-  // ddprun has one of those values only.
+  // ddprun computes only with one of `possible`.
   void expect_one_of(const char* key, const char* otherwise, std::initializer_list<std::string_view> possible) const {
     const std::string found = text(key, otherwise);
     for (const std::string_view each : possible) {
@@ -148,7 +148,7 @@ void compare_gpt2(const Theirs& theirs, const ModelConfig& ours, Differences& di
   theirs.expect("scale_attn_by_inverse_layer_idx", false);
 }
 
-// Rotary positions are described at the top (rope_theta, rope_scaling) or, since transformers 5, in rope_parameters.
+// Rotary positions are described at the top level (rope_theta, rope_scaling) or, since transformers 5, in rope_parameters.
 void compare_rope(const Theirs& theirs, const ModelConfig& ours, Differences& differences) {
   constexpr double kTheta = 10000;
   double theta = theirs.number("rope_theta").value_or(kTheta);
@@ -195,7 +195,7 @@ void compare_llama(const Theirs& theirs, const TrainConfig& config, bool mistral
   }
 }
 
-// By the names of timm's models; "vit_tiny_patch16_224" has three.
+// Derives the number of heads from the name of a timm model; "vit_tiny_patch16_224" has three.
 std::optional<double> heads_by_name(const std::string& architecture) {
   for (const auto& [size, heads] :
        {std::pair{"_tiny_", 3.0}, {"_small_", 6.0}, {"_medium_", 8.0}, {"_base_", 12.0}, {"_large_", 16.0}, {"_huge_", 16.0}}) {

@@ -1,12 +1,12 @@
-// What a config.json next to weights says about their model, compared with the model of this run.
+// Compares a config.json next to weights with the model of this run.
 //
-// Tensor shapes do not show everything that a model computes: the number of heads, the base of rotary positions, the epsilon of
-// a norm, an activation. Families share tensor names as well: Gemma and Granite store theirs as Llama does, and compute
-// something else. Weights that are loaded into another model train on, with a loss that is only worse. So a config.json of
-// Hugging Face (model_type) or timm (architecture), or of the run that wrote a checkpoint, is compared key by key.
+// Tensor shapes do not determine all that a model computes. They do not show the number of heads, the base of rotary positions,
+// the epsilon of a norm, or an activation. Families share tensor names as well: Gemma and Granite use Llama's names and compute
+// something else. Weights that are loaded into the wrong model train without an error, only with a worse loss. So a config.json
+// of Hugging Face (model_type) or timm (architecture), or of the run that wrote a checkpoint, is compared key by key.
 //
-// Pure. Called by trainer/state/initial_weights.cpp, which finds and reads the file. Only models whose weights others exchange
-// are compared: gpt, llama, vit and the resnets. A program with its own model has other keys.
+// Pure. Called by trainer/state/initial_weights.cpp, which finds and reads the file. Only models whose weights are commonly
+// exchanged are compared: gpt, llama, vit and the resnets. A program with its own model has other keys.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +19,7 @@ namespace ddprun::trainer {
 // True if that JSON is a config of Hugging Face or timm.
 bool is_foreign_config(const nlohmann::json& value);
 
-// Each key that contradicts `config`, with both values, or the name of a family that ddprun does not have. Empty if all agree.
+// Returns each key that contradicts `config`, with both values, or the name of a family that ddprun lacks. Empty if all agree.
 std::string foreign_contradictions(const nlohmann::json& theirs, const TrainConfig& config);
 
 // The same for the config of another run of ddptrain.

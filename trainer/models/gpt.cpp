@@ -1,4 +1,5 @@
-// Implementation of gpt.hpp. Forward is plain at:: calls on the parameters; the modules only own and name these.
+// Implementation of gpt.hpp. The forward pass consists of plain at:: calls on the parameters; the modules only own and name
+// these.
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/ops/addmm.h>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-// A linear layer with its weight the other way round.
+// A linear layer with a transposed weight: [inputs, outputs].
 struct Conv1D : LinearLayer {
   Conv1D(std::int64_t inputs, std::int64_t outputs, double spread, c10::Device device)
       : LinearLayer(at::empty({inputs, outputs}, at::TensorOptions(device)), Layout::kInputsFirst),
@@ -92,7 +93,8 @@ struct Block : torch::nn::Module {
   std::shared_ptr<Feedforward> mlp;
 };
 
-// What ends a residual branch begins smaller, so that their sum does not grow with the depth.
+// The last layer of each residual branch begins with smaller weights, so that the sum of the branches does not grow with the
+// depth.
 double spread_of_last(const ModelConfig& config) {
   return kSpread / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }

@@ -1,5 +1,5 @@
-// A layer that multiplies by a matrix, whatever model it is in. low_rank.hpp adds a low-rank update to it; without one it costs
-// nothing more than its product.
+// A layer that multiplies by a matrix, in any model. low_rank.hpp can add a low-rank update to it. Without an update it costs
+// only the product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,15 +13,15 @@ class LinearLayer : public torch::nn::Module {
  public:
   enum class Layout { kOutputsFirst, kInputsFirst };  // of the weight
 
-  // x [..., inputs] -> [..., outputs]: the product, and with an update B A (PEFT's lora.Linear without dropout) the sum of
-  // both, product(x) + B(A(x)) * scale.
+  // x [..., inputs] -> [..., outputs]. Without an update: product(x). With an update (PEFT's lora.Linear without dropout):
+  // product(x) + B(A(x)) * scale.
   at::Tensor of(const at::Tensor& x) const;
 
-  // Registers "lora_A.weight" [rank, inputs], drawn as PEFT does, and "lora_B.weight" [outputs, rank], zeros; scale is
-  // alpha / rank. The draws come from the default CPU generator. Once.
+  // Registers "lora_A.weight" [rank, inputs], initialised as in PEFT, and "lora_B.weight" [outputs, rank], zeros; scale is
+  // alpha / rank. The random numbers come from the default CPU generator. Call at most once.
   void add_update(std::int64_t rank, double alpha);
 
-  // Numbers that it takes, and numbers that it makes of them.
+  // Widths of the input and of the output.
   std::int64_t inputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 0 : 1); }
   std::int64_t outputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 1 : 0); }
 

@@ -1,5 +1,5 @@
-// Llama, made as gpt.hpp says. Forward is plain at:: calls on the parameters, in the order of Hugging Face's LlamaForCausalLM,
-// so that a float32 model has its logits.
+// Llama as described in gpt.hpp. The forward pass consists of plain at:: calls on the parameters, in the order of Hugging
+// Face's LlamaForCausalLM. So a float32 model gets the same logits.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
@@ -46,9 +46,9 @@ std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs
   return std::make_shared<Projection>(inputs, outputs, device);
 }
 
-// Rotary positions (Su et al. 2021): number i of a head's first half and of its second half are turned by an angle of
-// position / theta^(2i / width). [positions, width of a head], or [n, 1, positions, width] where texts have positions of their
-// own; computed in the weights' type, as Hugging Face does in float32.
+// Rotary positions (Su et al. 2021): a pair of numbers, number i of a head's first half and of its second half, is rotated by
+// the angle position / theta^(2i / width). The shape is [positions, width of a head], or [n, 1, positions, width] if each text
+// has its own positions. Computed in the weights' type; Hugging Face uses float32.
 struct Rotation {
   at::Tensor cos;
   at::Tensor sin;
@@ -58,7 +58,7 @@ struct Rotation {
     const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
     const at::Tensor angles = positions.to(c10::typeMetaToScalarType(options.dtype())).unsqueeze(-1) * frequencies.unsqueeze(0);
     const at::Tensor repeated = at::cat({angles, angles}, -1);
-    const at::Tensor both = positions.dim() > 1 ? repeated.unsqueeze(1) : repeated;  // the same for all heads
+    const at::Tensor both = positions.dim() > 1 ? repeated.unsqueeze(1) : repeated;  // the same angles for all heads
     cos = both.cos();
     sin = both.sin();
   }
@@ -193,7 +193,7 @@ class Llama : public Gpt {
 
  private:
   std::shared_ptr<Decoder> model_;
-  std::shared_ptr<TiedHead> tied_head_;  // one of the two
+  std::shared_ptr<TiedHead> tied_head_;  // exactly one of tied_head_ and head_ is set
   std::shared_ptr<Projection> head_;
 };
 

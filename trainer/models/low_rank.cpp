@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kA = "lora_A";
 constexpr std::string_view kB = "lora_B";
 
-// One of the two matrices: a module of its own, so that its weight has PEFT's name.
+// One of the two matrices. It is a separate module, so that its weight has PEFT's name.
 struct Factor : torch::nn::Module {
   explicit Factor(at::Tensor initial) : weight(register_parameter("weight", std::move(initial))) {}
   at::Tensor weight;
@@ -34,7 +34,8 @@ std::int64_t most_useful_rank(const LinearLayer& layer) {
   return std::min(layer.inputs(), layer.outputs());
 }
 
-// Of the layers that get an update. A higher rank says nothing that the weight itself could not, and may take any memory.
+// `chosen` are the layers that get an update. A rank above a layer's smaller side adds nothing that the weight itself could not
+// express, and may need any amount of memory.
 void require_useful(std::int64_t rank, const std::vector<std::pair<std::string, LinearLayer*>>& chosen) {
   const auto smallest = std::ranges::min_element(chosen, {}, [](const auto& named) { return most_useful_rank(*named.second); });
   if (smallest == chosen.end() || rank <= most_useful_rank(*smallest->second)) return;

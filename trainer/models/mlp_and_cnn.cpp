@@ -1,5 +1,5 @@
-// The two small networks. For them the cost of a call counts more than arithmetic, so forward is plain at:: calls on the
-// parameters; the modules only own, name and initialise these, as torch.nn does in Python.
+// The two small networks. For them the overhead of a call matters more than the arithmetic. So the forward pass consists of
+// plain at:: calls on the parameters; the modules only own, name and initialise these, as torch.nn does in Python.
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
@@ -17,7 +17,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// A probability of 0 draws nothing from the generator.
+// A probability of 0 takes no number from the generator.
 at::Tensor apply_dropout(at::Tensor input, double probability, bool training) {
   return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
 }

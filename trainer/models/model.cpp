@@ -1,5 +1,5 @@
-// make_model: chooses the network, checks that the images suit it, and seeds its initialisation without disturbing anybody's
-// generator. Called once at start by the training program.
+// make_model: chooses the network, checks that the images are large enough, and initialises it from a seed. The state of the
+// default generator is restored. The training program calls it once at the start.
 #include "trainer/models/model.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -40,7 +40,7 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
     case ModelConfig::Type::kVit:
       require_size("vit", shape, 1, "it takes any that model.patch_size divides");
       return make_vit(config, shape, classes, device);
-    case ModelConfig::Type::kGpt:  // make_language_model, in gpt.hpp
+    case ModelConfig::Type::kGpt:  // make_language_model() in gpt.hpp makes these
     case ModelConfig::Type::kLlama:
     case ModelConfig::Type::kExported:  // trainer/exported makes it
       break;

@@ -1,5 +1,5 @@
-// The models a config can name. Parameters and buffers have the names that the same network has in Python, so that safetensors
-// files are exchanged without renaming:
+// The models that a config can name. Parameters and buffers have the same names as in Python's version of the network. So
+// safetensors files are exchanged without renaming:
 //   mlp       fc1.weight, fc1.bias, ..., one per hidden layer, and the last one (flatten, Linear, ReLU, ..., dropout, Linear)
 //   cnn       conv1 (1->32, 3x3, pad 1), ReLU, max-pool 2, conv2 (32->64, 3x3, pad 1), ReLU, max-pool 2, fc1 (->128), ReLU,
 //             dropout, fc2
@@ -34,16 +34,17 @@ struct ImageShape {
   std::int64_t width = 28;
 };
 
-// Of samples with those sizes: [channels, height, width], and for an mlp any others as one row. Throws UsageError for another
-// model.
+// The image shape of samples with those sizes, which are [channels, height, width]. An mlp accepts any other sizes, as one row.
+// Throws UsageError for another model.
 ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t>& sizes);
 
-// The fewest samples that the model trains with: two for a resnet whose last maps are one pixel, which batch norm has no
-// variance of otherwise; else one.
+// The smallest batch with which the model can train. It is two for a resnet whose last feature maps have one pixel, since batch
+// norm needs two values per channel for a variance. Otherwise it is one.
 std::int64_t smallest_batch_of(const ModelConfig& config, ImageShape shape);
 
-// A model with PyTorch's default initialisation from `seed` (the same bits each time, on every device), on `device`, in
-// training mode. The default generator is left as found. Throws UsageError when the images are too small for the model.
+// Makes a model with PyTorch's default initialisation from `seed` (the same bits each time and on every device), on `device`,
+// in training mode. The state of the default generator is restored. Throws UsageError if the images are too small for the
+// model.
 std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,
                                   c10::Device device = c10::kCPU);
 

@@ -31,8 +31,8 @@ void use_precision(TrainConfig::Precision precision) {
   at::globalContext().setAllowTF32CuDNN(tf32);
 }
 
-// cuBLAS sums in the same order only with a workspace of a fixed size, which it takes from the environment; an own setting
-// stays. setenv() may move the environment under a thread that reads it.
+// cuBLAS sums in the same order only with a workspace of a fixed size, which it takes from the environment. A value that the
+// user has set stays. Call before other threads start: setenv() may move the environment while a thread reads it.
 void use_determinism(bool deterministic) {
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);
@@ -57,8 +57,8 @@ void lay_out(torch::nn::Module& model, bool channels_last) {
   }
 }
 
-// With one channel, or one pixel, both layouts are the same order of numbers, and contiguous() changes nothing. Kernels are
-// chosen by the strides all the same: they took the result for channels first, and so did the layers behind it.
+// With one channel or one pixel, both layouts have the same order of numbers, and contiguous() does not change the strides. But
+// kernels are chosen by the strides. They treated the result as channels first, and so did the following layers.
 at::Tensor in_channels_last(const at::Tensor& tensor) {
   const at::Tensor ordered = tensor.contiguous(at::MemoryFormat::ChannelsLast);
   if (ordered.suggest_memory_format() == at::MemoryFormat::ChannelsLast) return ordered;

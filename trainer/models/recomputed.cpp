@@ -1,5 +1,5 @@
-// Implementation of recomputed.hpp. The parameters are inputs of the node, and their gradients its results: a nested pass that
-// adds to them by itself would end DDP's Reducer inside of it.
+// Implementation of recomputed.hpp. The parameters are inputs of the autograd node, and their gradients are its results. If a
+// nested backward pass added to the gradients directly, DDP's Reducer would finish inside of it.
 #include "trainer/models/recomputed.hpp"
 
 #include <ATen/Context.h>
@@ -30,7 +30,7 @@ void set_state(at::Generator generator, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// Gives the device's default generator a state for as long as this lives.
+// Sets the state of the device's default generator while it exists, then restores the earlier state.
 class GeneratorAsItWas {
  public:
   GeneratorAsItWas(c10::Device device, const at::Tensor& state)
@@ -46,7 +46,7 @@ class GeneratorAsItWas {
   at::Tensor after_;
 };
 
-// What a thread computes with under autocast, for a device of that type.
+// The autocast settings of a thread for one type of device.
 struct AutocastState {
   bool enabled = false;
   at::ScalarType type = at::kFloat;
@@ -78,10 +78,10 @@ class AutocastAsItWas {
   AutocastState after_;
 };
 
-// What a second call needs beside its input.
+// The data that the second call needs in addition to its input.
 struct FirstCall : torch::CustomClassHolder {
   Pass block;
-  at::Tensor generator{};  // undefined where nothing is drawn
+  at::Tensor generator{};  // undefined if the block draws nothing
   AutocastState autocast{};
 };
 
@@ -109,7 +109,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     inputs.front() = inputs.front().detach().requires_grad_(needs_x);
     const at::Tensor again = called_again(first, inputs.front());
     if (!needs_x) inputs.erase(inputs.begin());
-    tensor_list results(2);  // of the block, and whether it draws
+    tensor_list results(2);  // gradients of `block` and `draws`, which have none
     if (!needs_x) results.emplace_back();
     for (at::Tensor& gradient : torch::autograd::grad({again}, inputs, gradients, /*retain_graph=*/false,
                                                       /*create_graph=*/false, /*allow_unused=*/true)) {

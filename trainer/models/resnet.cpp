@@ -1,6 +1,6 @@
-// Residual networks (He et al. 2016) with the small-image stem: 3x3 convolution of stride 1 and no max-pool. Layout, parameter
-// names, initialisation and even the order of random draws are torchvision's, so the same seed gives the same weights as in
-// Python. ResNet-20 and 56 are that paper's networks for CIFAR, which torchvision lacks; names and draws are of its kind.
+// Residual networks (He et al. 2016) with the small-image stem: a 3x3 convolution of stride 1 and no max-pool. Layout,
+// parameter names, initialisation and the order of random draws are torchvision's. So the same seed gives the same weights as
+// in Python. ResNet-20 and 56 are that paper's networks for CIFAR. torchvision lacks them; names and draws follow its pattern.
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
@@ -23,8 +23,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// torch::nn::Conv2d without a bias, but for the weights that it draws at once and that ResNet overwrites: only the generator
-// takes note of them. Drawing 11 million numbers in vain takes 60 ms.
+// torch::nn::Conv2d without a bias. Conv2d draws initial weights that ResNet overwrites. Here only the generator is advanced,
+// since drawing 11 million unused numbers takes 60 ms.
 struct Convolution : torch::nn::Module {
   Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size, c10::Device device)
       : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}, at::TensorOptions(device)))),
@@ -57,13 +57,13 @@ struct Downsample : torch::nn::Module {
   std::shared_ptr<BatchNorm> bn;
 };
 
-// How a block that changes shape passes on what it was given.
+// The shortcut of a block that changes the shape of its input.
 enum class Shortcut {
   kConvolution,  // 1x1, with batch norm
-  kZeros,        // every other pixel, and zeros for the channels that are new: no parameters
+  kZeros,        // every other pixel, and zeros for the added channels: no parameters
 };
 
-// Of kConvolution, where it is needed.
+// Returns the module for kConvolution if the block changes the shape, otherwise null.
 std::shared_ptr<Downsample> downsample_of(Shortcut shortcut, std::int64_t inputs, std::int64_t outputs, std::int64_t stride,
                                           c10::Device device) {
   const bool changes = stride != 1 || inputs != outputs;
@@ -116,7 +116,7 @@ struct BasicBlock : ResidualBlock {
   std::shared_ptr<BatchNorm> bn2;
 };
 
-// Narrow in the middle, with the stride there, as torchvision has it.
+// Narrow in the middle, with the stride at the 3x3 convolution, as in torchvision.
 struct Bottleneck : ResidualBlock {
   static constexpr std::int64_t kExpansion = 4;
 
@@ -151,8 +151,8 @@ struct Bottleneck : ResidualBlock {
 };
 
 struct ResnetShape {
-  std::int64_t width = 64;           // of the stem; each stage after the first doubles it
-  std::vector<std::int64_t> blocks;  // of each stage
+  std::int64_t width = 64;           // channels of the stem; each stage after the first doubles them
+  std::vector<std::int64_t> blocks;  // number of blocks in each stage
   bool bottlenecks = false;
   Shortcut shortcut = Shortcut::kConvolution;
 };

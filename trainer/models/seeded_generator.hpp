@@ -1,4 +1,4 @@
-// The default generators with a given seed for a while, so that a model's first weights change no other draws.
+// Temporarily seeds the default generators, so that a model's initial weights do not affect other draws.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// Seeds the default CPU generator for as long as this lives, then puts back the state it had.
+// Seeds the default CPU generator while it exists, then restores its earlier state.
 class SeededDefaultGenerator {
  public:
   explicit SeededDefaultGenerator(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
@@ -30,7 +30,7 @@ class SeededDefaultGenerator {
   at::Tensor before_;
 };
 
-// The same for the CPU's and the device's, which a program's own module may draw from.
+// The same for the generators of the CPU and of the device. A program's own module may use either.
 class SeededGenerators {
  public:
   SeededGenerators(c10::Device device, std::uint64_t seed) : cpu_(seed) {

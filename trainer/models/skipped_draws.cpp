@@ -1,5 +1,5 @@
-// A draw of a float32 takes one number of the generator's engine (ATen/CPUGeneratorImpl.cpp), which makes 624 at a time: of
-// each block only the first number is taken, which makes the block, and the place in it moves on.
+// A draw of a float32 takes one number of the generator's engine (ATen/CPUGeneratorImpl.cpp), which makes blocks of 624. This
+// function takes only the first number of each block, which generates the block, and then advances the position in it.
 #include "trainer/models/skipped_draws.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -47,10 +47,10 @@ at::Tensor TextContext::positions_of(const at::Tensor& tokens) const {
 
 TextContext several_texts(const at::Tensor& tokens, std::int64_t end) {
   const at::Tensor ends = tokens.eq(end).to(at::kLong);
-  const at::Tensor text = ends.cumsum(1) - ends;  // its number in the window; the last token is of the text that it ends
+  const at::Tensor text = ends.cumsum(1) - ends;  // number of the text in the window; its end token belongs to it
   const at::Tensor places = at::arange(tokens.size(1), tokens.options());
   const at::Tensor before = places.unsqueeze(0) <= places.unsqueeze(1);
-  // A text begins where the token before it ends one.
+  // A text begins after the end token of the one before.
   at::Tensor begins = at::zeros_like(tokens);
   const std::int64_t rest = tokens.size(1) - 1;
   begins.narrow(1, 1, rest).copy_((ends * (places + 1)).narrow(1, 0, rest));

@@ -1,4 +1,4 @@
-// What a token of a text sees beside itself: gpt.cpp and llama.cpp go by it. A token always sees none that comes after it.
+// The context of a token: the other tokens that it attends to, for gpt.cpp and llama.cpp. It never attends to a later token.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,19 +10,19 @@
 
 namespace ddprun::trainer {
 
-// Keys and values of the tokens that a model has seen, so that each further token costs its own pass and no more. Of one text;
-// its tokens may only be added at the end.
+// A key-value cache: keys and values of earlier tokens, so that each further token costs one pass for itself. For one text;
+// tokens can only be appended.
 class SeenTokens {
  public:
-  // At most `capacity` tokens; memory is taken when the first are added.
+  // Holds at most `capacity` tokens; memory is allocated with the first ones.
   explicit SeenTokens(std::int64_t capacity) : capacity_(capacity) {}
 
   std::int64_t count() const { return count_; }
   void clear() { count_ = 0; }
 
-  // Of a block of the model, [n, heads, tokens, width of a head] both: keeps them, and returns all that were kept of it.
+  // Appends keys and values of one block of the model, both [n, heads, tokens, width of a head]. Returns all of that block.
   std::pair<at::Tensor, at::Tensor> with(std::size_t block, const at::Tensor& keys, const at::Tensor& values);
-  // So many tokens went through all blocks.
+  // Call when this number of tokens has passed all blocks.
   void add(std::int64_t tokens) { count_ += tokens; }
 
  private:
@@ -32,19 +32,20 @@ class SeenTokens {
 };
 
 struct TextContext {
-  at::Tensor mask{};           // bool [n, 1, tokens, tokens]: who is seen by whom; undefined: all that come before
-  at::Tensor positions{};      // int64 [n, tokens], each in its text; undefined: they count on from what was seen
-  SeenTokens* seen = nullptr;  // not together with the others; the tokens are added to it
+  at::Tensor mask{};           // bool [n, 1, tokens, tokens]: which token attends to which; undefined: to all before it
+  at::Tensor positions{};      // int64 [n, tokens], position in its text; undefined: they continue after the cached tokens
+  SeenTokens* seen = nullptr;  // not together with mask and positions; the tokens are added to it
 
-  // Positions of so many tokens: [tokens], or [n, tokens].
+  // Returns the positions of the tokens: [tokens], or [n, tokens].
   at::Tensor positions_of(const at::Tensor& tokens) const;
 };
 
-// Several texts in one window, each ends with the token `end`: a token sees its own text only, and positions count from each
-// text's begin, or from the window's.
+// For several texts in one window, each of which ends with the token `end`. A token attends only to its own text. Positions
+// count from the begin of each text, or of the window for the first one.
 TextContext several_texts(const at::Tensor& tokens, std::int64_t end);
 
-// Attention of queries [n, heads, tokens, width]; keys and values may have fewer heads, each for as many of the queries'.
+// Attention of queries [n, heads, tokens, width]. Keys and values may have fewer heads, each shared by the same number of query
+// heads.
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const TextContext& context,
                      std::size_t block, double dropout);
 

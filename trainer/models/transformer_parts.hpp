@@ -1,4 +1,4 @@
-// What gpt.cpp, llama.cpp and vit.cpp have in common.
+// Parts that gpt.cpp, llama.cpp and vit.cpp share.
 #pragma once
 
 #include <ATen/ops/dropout.h>
@@ -19,9 +19,9 @@
 
 namespace ddprun::trainer {
 
-inline constexpr double kSpread = 0.02;  // of a weight's first value
+inline constexpr double kSpread = 0.02;  // standard deviation of an initial weight
 
-// A probability of 0 draws nothing from the generator.
+// A probability of 0 takes no number from the generator.
 inline at::Tensor dropped(at::Tensor input, double probability, bool training) {
   return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
 }
@@ -51,7 +51,7 @@ struct TiedHead : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Throws UsageError where heads would differ in width.
+// Throws UsageError if the heads can't have equal widths.
 inline void require_equal_heads(const ModelConfig& config) {
   if (config.n_embd % config.n_head != 0) {
     throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " can't be divided by model.n_head " +

@@ -1,5 +1,6 @@
-// The vision transformer (Dosovitskiy et al. 2020), with the names, the layout and the initial weights of timm's
-// VisionTransformer, such as vit_base_patch16_224. Forward is plain at:: calls on the parameters, in timm's order.
+// The vision transformer (Dosovitskiy et al. 2020) with the names, the layout and the initial weights of timm's
+// VisionTransformer, such as vit_base_patch16_224. The forward pass consists of plain at:: calls on the parameters, in timm's
+// order.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -28,13 +29,13 @@ namespace {
 
 constexpr double kVitEpsilon = 1e-6;
 
-// trunc_normal_(std=0.02): cut off at 2, which no number reaches but one in an infinity.
+// trunc_normal_(std=0.02). It clamps to [-2, 2], which is 100 standard deviations: only an infinite value is affected.
 void draw_cut_normal(const at::Tensor& tensor) {
   constexpr double kMost = 2;
   tensor.uniform_(-1, 1).erfinv_().mul_(kSpread * std::numbers::sqrt2).clamp_(-kMost, kMost);
 }
 
-// A linear layer that begins with timm's weights and a bias of zeros.
+// A linear layer with timm's initial weights and a bias of zeros.
 struct VitLinear : LinearLayer {
   VitLinear(std::int64_t inputs, std::int64_t outputs, c10::Device device)
       : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst),
@@ -49,7 +50,7 @@ std::shared_ptr<VitLinear> vit_linear(std::int64_t inputs, std::int64_t outputs,
   return std::make_shared<VitLinear>(inputs, outputs, device);
 }
 
-// torch.nn.Conv2d of squares that lie side by side.
+// torch.nn.Conv2d over adjacent squares that do not overlap.
 struct PatchConvolution : torch::nn::Module {
   PatchConvolution(std::int64_t channels, std::int64_t width, std::int64_t patch, c10::Device device)
       : weight(register_parameter("weight", at::empty({width, channels, patch, patch}, at::TensorOptions(device)))),

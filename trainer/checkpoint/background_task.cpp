@@ -52,8 +52,8 @@ std::optional<std::exception_ptr> BackgroundTask::take_finished() {
 }
 
 void BackgroundTask::run(const std::stop_token& ended) {
-  ::setpriority(PRIO_PROCESS, 0,
-                kNiceness);  // Linux: applies to this thread only. If refused, the thread only competes more with training.
+  // On Linux this applies to this thread only. If it is refused, the thread only competes more with training.
+  ::setpriority(PRIO_PROCESS, 0, kNiceness);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, ended, [this] { return state_ == State::kWaiting; })) {
     state_ = State::kRunning;

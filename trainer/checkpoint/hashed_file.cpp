@@ -99,7 +99,7 @@ HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64
 }
 
 // Allocates the blocks of the file in one call. The disk then accepts several writes at a time; a growing file takes one after
-// the other. Some file systems can't allocate in advance, which is no error. A full disk is reported already here.
+// the other. Some file systems can't allocate in advance, which is not an error. A full disk is reported here.
 void HashedFileWriter::set_length(std::int64_t bytes) {
   if (::fallocate(fd_, 0, 0, bytes) == 0) {
     length_ = bytes;

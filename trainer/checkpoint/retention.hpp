@@ -27,7 +27,7 @@ struct RetainedCheckpoint {
   std::optional<FigureList> evaluation{};  // evaluation after this step; all values are finite
 };
 
-// Returns the steps of the checkpoints to remove, oldest first. `just_written` is never removed. If two metrics are equal, the
+// Returns the steps of the checkpoints to remove, oldest first. `just_written` is never removed. If two values are equal, the
 // newer checkpoint is the better one. A checkpoint whose evaluation lacks the metric is not among the best. A checkpoint that
 // stays because of `every_steps` also stays at every later call, since the first one of its stretch never changes.
 std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>& checkpoints, const Retention& retention,

@@ -95,8 +95,7 @@ class InputFile {
   InputFile(const std::filesystem::path& file, Checksum* checksum)
       : file_(file),
         checksum_(checksum),
-        fd_(::open(file.c_str(),
-                   O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // O_NONBLOCK: a FIFO is refused; without the flag, open() would block
+        fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // O_NONBLOCK: open() of a FIFO must not block
     if (fd_ < 0) fail_with(errno, "cannot be opened: ");
     struct stat status {};
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -40,7 +40,7 @@ std::string claim_text(const WriterClaim::Generation& generation) {
 
 // Returns nullopt if the file does not exist.
 std::optional<std::string> read_claim(const fs::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would block
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: open() of a pipe must not block
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (fd < 0) throw std::system_error(errno, std::generic_category(), "cannot read " + file.string());
   std::array<char, 1024> text{};

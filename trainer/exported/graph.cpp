@@ -56,7 +56,7 @@ void require_sizes(const IValue& sizes) {
   if (!sizes.isIntList()) return;
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes.toIntVector()) {
-    if (size <= 1) continue;  // -1 is the rest of a view; PyTorch refuses other sizes below 0
+    if (size <= 1) continue;  // -1 is the rest of a view; PyTorch checks 0 and other negative sizes
     if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostElements) {
       throw std::domain_error("asks for a tensor of more than " + std::to_string(kMostElements) + " elements");
     }

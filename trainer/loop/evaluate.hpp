@@ -20,8 +20,7 @@ namespace ddprun::trainer {
 
 // Move the samples of each source to the device. Held-out samples come from the training source.
 struct Uploads {
-  Uploads(Upload& both)
-      : test(both), validation(both) {}  // NOLINT(google-explicit-constructor): for sources that are finished in the same way
+  Uploads(Upload& both) : test(both), validation(both) {}  // NOLINT(google-explicit-constructor): both sources finish alike
   Uploads(Upload& of_test, Upload& of_validation) : test(of_test), validation(of_validation) {}
   Upload& test;
   Upload& validation;

@@ -155,8 +155,8 @@ std::vector<at::Tensor> accumulate_and_count(TrainingState& state, Workspace& wo
 
 struct GlobalFigures {
   double loss = 0;  // mean over the global batch, summed from every rank's part
-  bool save_is_due =
-      false;  // rank 0's clock says that a save is due. The other writers get this here, since an exchange takes place anyway.
+  // By rank 0's clock. The other writers get it here, since this exchange takes place anyway.
+  bool save_is_due = false;
   double peak_memory = 0;  // rank 0's peak memory; it uses the same exchange
   double largest_peak_memory = 0;
 };
@@ -422,8 +422,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   while (!is_over(state, work.config, work.length)) {
     work.peers.go_on();
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
-      if (state.step == state.started_from)
-        return Outcome::kPreempted;  // nothing new to save: this is the state with which the process began
+      if (state.step == state.started_from) return Outcome::kPreempted;  // nothing new to save since the start
       if (work.trace) work.trace->end(state.step);
       if (work.config.ddp.compare_every_steps > 0) compare(state, work);
       save_last(state, work);

@@ -113,7 +113,7 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
   for (const StateTensor& one : map) {
     if (one.role == StateTensor::Role::kOptimizer) of_optimizer.push_back(one.entry);
   }
-  state.optimizer->load_state(of_optimizer);  // informs the optimizer that it is not new
+  state.optimizer->load_state(of_optimizer);  // its next step is not its first one
 }
 
 }  // namespace

@@ -35,9 +35,7 @@ enum class MayLack { kNothing, kUpdates, kUpdatesAndBuffers };
 bool same_values(const at::Tensor& one, const at::Tensor& other) {
   if (one.equal(other.to(one.scalar_type()))) return true;
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() && one.is_contiguous() &&
-         other.is_contiguous() &&
-         std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) ==
-             0;  // also equal if both have the same NaN bits
+         other.is_contiguous() && std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;  // NaN bits
 }
 
 // Returns each tensor once, under its first name. The model may have a tensor under several names (tied). Python's files may

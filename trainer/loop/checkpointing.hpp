@@ -68,8 +68,9 @@ class Checkpointing {
 
   enum class Need {
     kUseful,  // in the background unless the config excludes it; a failure is a warning
-    // Published when the call returns, written by the same thread. A failure throws InternalError, since the run would lose all
-    // steps since the last checkpoint. For a full disk the save first waits as long as the config allows.
+    // Published when the call returns, written by the same thread. A failure throws UnsavedError, or InternalError if memory is
+    // lacking: the run would lose all steps since the last checkpoint. For a full disk the save first waits as long as the
+    // config allows.
     kRequired,
   };
   // Waits for a save in progress, then saves. Throws DivergedError instead of publishing NaN or infinite weights. For a save in

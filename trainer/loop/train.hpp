@@ -12,7 +12,8 @@ enum class Outcome {
 };
 
 // Trains from state.step on. Returns when the last checkpoint is saved and all ranks know it. Throws DivergedError for a NaN or
-// infinite loss, InternalError if the last checkpoint can't be saved, and the process group's error for a lost peer.
+// infinite loss, UnsavedError or InternalError if the last checkpoint can't be saved, and the process group's error for a lost
+// peer.
 Outcome train(TrainingState& state, Workspace& work);
 
 }  // namespace ddprun::trainer

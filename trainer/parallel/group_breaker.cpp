@@ -55,8 +55,8 @@ namespace {
 
 // While a thread makes connections, no event reports the next one, so the breaker polls.
 constexpr std::chrono::milliseconds kLookAgain{5};
-// Looks number 1, 2, 4, 8 ... also call answer_for_the_lost(). One call is not enough: it may come just before Gloo listens,
-// and its connections may be shut down before Gloo reads from them.
+// Looks number 1, 2, 4, 8 ... and every 64th also call answer_for_the_lost(). One call is not enough: it may come just before
+// Gloo listens, and its connections may be shut down before Gloo reads from them.
 constexpr unsigned kSeldom = 64;
 // After this many looks, every wait has ended that a closed connection can end.
 constexpr unsigned kLooksUntilLetGo = 5;
@@ -85,7 +85,7 @@ void for_each_tcp(const std::function<void(int fd, TcpSocket kind, std::uint64_t
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
     const int domain = option_of(fd, SO_DOMAIN, -1);
-    if (domain != AF_INET && domain != AF_INET6) continue;  // any other socket type neither listens nor has a TCP_INFO
+    if (domain != AF_INET && domain != AF_INET6) continue;  // non-TCP ones neither listen nor have a TCP_INFO
     act(fd, option_of(fd, SO_ACCEPTCONN, 0) == 1 ? TcpSocket::kListener : TcpSocket::kConnection,
         option_of<std::uint64_t>(fd, SO_COOKIE, 0));
   }

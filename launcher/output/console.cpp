@@ -287,7 +287,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
     if (plan_.verbosity >= 1) complain(consequence_line(failure));
   }
   if (event.decision == RoundFailed::Decision::kRestart) return tell_decision(event);
-  // The last line that ddprun prints gives the reason why the job ends.
+  // The summary is printed last, so that the output ends with the reason why the job ended.
   if (summary) writer_.line(Stream::kStderr, failure_summary(plan_, event));
 }
 

@@ -56,7 +56,7 @@ class TypedKeys {
       struct sigaction action {
       }, old{};
       ::sigaction(signal, nullptr, &old);
-      if (old.sa_handler == SIG_IGN) continue;  // the parent process chose to ignore this signal
+      if (old.sa_handler == SIG_IGN) continue;  // an ignored signal stays ignored
       action.sa_handler = handler;
       ::sigaction(signal, &action, nullptr);
     }

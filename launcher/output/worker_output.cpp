@@ -375,7 +375,7 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
   if (!s.splitter.rest().empty() || s.head != Impl::Source::Head::kNone) {
     const std::string rest = s.splitter.take_rest();
     if (s.prefixed() || impl_->console.rules().json) {
-      // a final newline is added, so that the next line of another worker does not continue this one
+      // A final newline is added, so that the next line of another worker does not continue this one.
       impl_->whole_lines(s, rest + "\n");
     } else {
       // Raw output stays raw: no newline is added at its end.

@@ -56,9 +56,9 @@ struct Plan {
   std::optional<TrainConfig> config;  // kTrain only
   std::optional<OwnWorker> worker;    // kTrain: the worker program that replaces ddptrain
   std::filesystem::path run_dir;      // absolute; kTrain always has one, other kinds only with --run-dir
-  // For a script: the absolute path of the folder given by --log-dir. In it the run creates <run
-  // id>_<random>/attempt_<n>/<local rank>/. Empty: a new folder in $TMPDIR, torchelastic_<random>, which is created at the
-  // first write.
+  // For a script: the absolute path of the folder given by --log-dir. In it the run creates
+  // <run id>_<random>/attempt_<n>/<local rank>/. Empty: a new folder in $TMPDIR, torchelastic_<random>, which is created at
+  // the first write.
   std::filesystem::path log_dir;
   OutputPlan output;  // for a script only
   enum class Resume { kAuto, kNever, kPath };
@@ -87,7 +87,7 @@ struct Plan {
   std::string restart_policy_text;  // the text of that file, sent to nodes that join; empty: none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{
-      0};  // time limit for replacing a lost worker while the other workers stay; 0: they are never kept
+      0};  // time limit to replace a lost worker while the others keep running; 0: they never do
   // Number of processes that wait to replace lost workers: standbys of ddptrain, if regroup_limit is set, or spare interpreters
   // of a script.
   int standbys = 0;

@@ -16,7 +16,7 @@
 namespace ddprun {
 
 struct RunningJob {
-  // as seen from here. An agent in a container has a different pid inside, which is part of its socket's name.
+  // Pid as seen from here. In its container an agent has a different pid, which is part of its socket's name.
   pid_t agent = 0;
   std::filesystem::path socket;  // begins with "@" for an abstract name
   nlohmann::json

@@ -2,9 +2,9 @@
 // run_subcommand() calls it. A torchrun that is not a link to a ddprun belongs to another package: it is left unchanged, or
 // with --force kept under another name.
 //
-// Note [A link and not a wheel] The usual way with pip would be a second wheel with a script of that name. But pip replaces
-// PyTorch's script without a message, removes both when the wheel is uninstalled, and restores PyTorch's script with each new
-// torch.
+// Note [A link and not a wheel]
+// The usual way with pip would be a second wheel with a script of that name. But pip replaces PyTorch's script without a
+// message, removes both when the wheel is uninstalled, and restores PyTorch's script with each new torch.
 #include <filesystem>
 #include <string>
 #include <system_error>

@@ -19,7 +19,8 @@ struct CgroupFolders {
   std::optional<CgroupFolder> unified;  // version 2
 };
 
-// A tree has no folder if it is not mounted here, or if its mount does not show this process (which is in another namespace).
+// A tree has no folder if it is not mounted here. The same holds if its mount belongs to another namespace and does not contain
+// this process.
 CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo);
 CgroupFolders cgroups_of_this_process();
 // The folders of another process, as far as they are visible from here. Empty if that process has ended.

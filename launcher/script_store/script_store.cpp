@@ -1,8 +1,9 @@
 // Implementation of script_store.hpp.
 #include "launcher/script_store/script_store.hpp"
 
-// Note [Why this file is long] It is one store: each query reads and changes the same keys, and all data held for clients
-// counts towards one limit. Queries are parsed elsewhere (store_query.hpp).
+// Note [Why this file is long]
+// It is one store: each query reads and changes the same keys, and all data held for clients counts towards one limit. Queries
+// are parsed elsewhere (store_query.hpp).
 
 #include <algorithm>
 #include <charconv>

@@ -107,8 +107,8 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
-// A worker leads its session, and all processes that it started are in it, unless they left. So the session says whose timer
-// this is, and a pid that another process has by now matches no worker.
+// A worker leads its session, and its child processes belong to that session unless they have left it. So the session id
+// identifies the worker. If another process has reused the pid, its session matches no worker.
 std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
   const auto found = std::find(workers.begin(), workers.end(), session);

@@ -1,5 +1,6 @@
-// ddprun: parses the command line, plans the job and runs it (launcher/start/). It refuses what it can before it starts
-// anything. An error ends it with one line "ddprun: ..." on stderr and the exit code of the error's type (docs/exit-codes.md).
+// ddprun: parses the command line, plans the job and runs it (launcher/start/). It reports as many errors as possible before it
+// starts anything. An error ends it with one line "ddprun: ..." on stderr and the exit code of the error's type
+// (docs/exit-codes.md).
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -53,7 +54,7 @@ fs::path current_folder() {
 }
 
 void complain(CalledAs called_as, const std::string& message) {
-  // A message quotes the command line and names of files, and some messages have several lines.
+  // Escaped, since a message quotes the command line and file names. Some messages have several lines.
   const std::string line =
       (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + printable(message, LineEnds::kKeep) + "\n";
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
@@ -86,7 +87,7 @@ void say_first(const Plan& plan) {
 }
 
 int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
-  // At once, whether it is needed or not: every process that starts from here on would inherit it.
+  // The variable is removed immediately, whether it is needed or not: every process started later would inherit it.
   std::optional<std::string> token = take_token_variable();
   if (joined != nullptr) token = std::exchange(joined->token, {});
   const Environment environment = process_environment();
@@ -129,8 +130,8 @@ int join(std::span<const std::string> args) {
   return run(job.arguments, &job);
 }
 
-// A file system error where nobody expected one. It is a usage error when the user can mend it, and an internal one when a disk
-// or a process has run out of something.
+// An unexpected file system error. It is a usage error if the user can fix it, and an internal error if a disk or process has
+// run out of a resource.
 Error error_of_path(const fs::filesystem_error& error) {
   constexpr std::array<int, 10> kToMend{EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EROFS, EEXIST, ENOTEMPTY};
   const bool usage = std::find(kToMend.begin(), kToMend.end(), error.code().value()) != kToMend.end();
@@ -140,7 +141,7 @@ Error error_of_path(const fs::filesystem_error& error) {
                    (usage ? "; mend that path or its permissions, or name another one" : ""));
 }
 
-// Turns an error into one line and the exit code of its type.
+// Runs a function, and turns an error into one line and the exit code of its type.
 template <typename Function>
 int guarded(CalledAs called_as, bool json, const Function& function) {
   const auto end_with = [&](const Error& error) {
@@ -160,7 +161,7 @@ int guarded(CalledAs called_as, bool json, const Function& function) {
   }
 }
 
-// Otherwise a descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be taken for the console.
+// Otherwise a descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be used as the console.
 void open_missing_standard_streams() {
   int fd = 0;
   do fd = ::open("/dev/null", O_RDWR);
@@ -173,19 +174,19 @@ void open_missing_standard_streams() {
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
-  ::mallopt(M_ARENA_MAX, 1);   // threads write files and look up names: a heap of their own would cost time and memory
-  ::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end the job
-  ::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the kernel would reap our workers and drop their exit status
+  ::mallopt(M_ARENA_MAX, 1);   // threads only write files and resolve names; separate heaps for them would cost time and memory
+  ::signal(SIGPIPE, SIG_IGN);  // a closed console must not end the job
+  ::signal(SIGCHLD, SIG_DFL);  // if the caller ignored it, the kernel would reap our workers and discard their exit status
   using namespace ddprun;
   const CalledAs called_as = name_called_by(argc > 0 ? argv[0] : "");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::optional<Arguments> arguments;
-  std::optional<int> ended;  // set: nothing is left to plan
-  // The word decides before the command line is understood: a script's own --json does no harm then.
+  std::optional<int> ended;  // set: the command is complete, and nothing is left to plan
+  // Decided from the plain word, before the command line is parsed. A script's own --json is harmless at this point.
   const bool asks_for_json = std::find(args.begin(), args.end(), "--json") != args.end();
   const int parsed = guarded(called_as, asks_for_json, [&] {
     if (called_as == CalledAs::kDdprun)
-      ended = run_subcommand(args);  // torchrun has no subcommands: a script may have that name
+      ended = run_subcommand(args);  // not under the name torchrun, which has no subcommands: a script may have that name
     if (ended) return *ended;
     if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
       ended = join(std::span(args).subspan(1));

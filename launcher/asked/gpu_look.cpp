@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::chrono::milliseconds kAtMost{2000};
 
-// The last line that is one: a library may have printed something before.
+// The last line that is a JSON object: a library may have printed other lines before it.
 json answer_in(const std::string& output) {
   json answer;
   for (std::size_t at = 0; at < output.size();) {
@@ -43,7 +43,7 @@ void GpuLook::hear(const std::string& output, const std::string& trouble) {
   }
   none_ = !answer.value("nvml", true);
   const std::vector<Then> waiting = std::exchange(waiting_, {});
-  // The run that calls this ends first.
+  // Posted, since the run that calls this must end before it is destroyed.
   boost::asio::post(io_, [run = std::shared_ptr<ToolRun>(std::move(run_))] {});
   for (const Then& then : waiting) then(answer);
 }

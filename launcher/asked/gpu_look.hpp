@@ -1,6 +1,6 @@
-// What the GPUs that this node's workers see do, for whoever asks: `ddprun gpus --json` tells it, as a process of its own. NVML
-// may take long, or wait in the kernel for a broken driver, and is another's code: the agent, which keeps a lease, neither
-// loads it nor waits. Nothing runs unless somebody asks, and where there is no NVML nothing is started a second time. One
+// Reads the use of the GPUs that this node's workers see, through `ddprun gpus --json` as a separate process. NVML is
+// third-party code that may be slow, or hang in the kernel with a broken driver. The agent has to keep a lease, so it neither
+// loads NVML nor waits for it. Nothing runs unless the use is requested, and without NVML nothing is started a second time. One
 // thread.
 #pragma once
 
@@ -20,14 +20,15 @@ class GpuLook {
   using Then = std::function<void(const nlohmann::json&)>;
   explicit GpuLook(boost::asio::io_context& io) : io_(io) {}
 
-  // `then` gets {"gpus":[...]} as `ddprun gpus --json` prints it, within two seconds. Several who ask at a time get one answer.
+  // `then` receives {"gpus":[...]} as printed by `ddprun gpus --json`, within two seconds. Concurrent requests share one
+  // answer.
   void ask(Then then);
 
  private:
   void hear(const std::string& output, const std::string& trouble);
 
   boost::asio::io_context& io_;
-  bool none_ = false;  // no NVML is here
+  bool none_ = false;  // NVML is not installed here
   std::vector<Then> waiting_;
   std::unique_ptr<ToolRun> run_;
 };

@@ -1,6 +1,6 @@
-// The end of somebody who asks all nodes of a job something, or one of them: it puts the question to the job
-// (rendezvous::JobQuestion), counts the nodes that answer, and hands over what has come when all have answered or the time is
-// over. Nothing runs unless somebody asks. launcher/start makes one for a job on many machines; one thread.
+// The querying side of a query to all nodes of a job, or to one of them. It sends the query to the job
+// (rendezvous::JobQuestion), counts the nodes that answer, and returns the answers when all have answered or the time is over.
+// Nothing runs unless there is a query. launcher/start creates one for a multi-node job; one thread.
 #pragma once
 
 #include <chrono>
@@ -20,21 +20,22 @@
 
 namespace ddprun {
 
-// How many bytes each of that many nodes may answer, so that all answers together stay small.
+// The maximum answer size per node in bytes, so that all answers of `nodes` nodes together stay small.
 std::uint32_t most_bytes_of_each(int nodes);
 
-// A node as people's questions name it, and back; nothing for another text.
+// The name of a node in queries, and its parser, which returns nullopt for any other text.
 std::string name_of(const rendezvous::NodeId& node);
 std::optional<rendezvous::NodeId> node_of(std::string_view name);
 
 // The answers to one question. Pure.
 class GatheredAnswers {
  public:
-  // `of_one`: one node is asked, and its answer ends the question, also that it is not here.
+  // `of_one`: only one node is queried. Its answer completes the query, even if it says that the node is not in the job.
   explicit GatheredAnswers(bool of_one = false) : of_one_(of_one) {}
-  // True: all nodes that are here have answered. A node's second answer, and one that is no JSON object, count for nothing.
+  // Returns true if all present nodes have answered. A node's second answer, and an answer that is not a JSON object, are
+  // ignored.
   bool add(const rendezvous::JobAnswer& answer);
-  // {"answered":2,"of":3,"answers":[...],"nodes":["their names",...]}, on one line. `of` is 0 when nobody has answered.
+  // {"answered":2,"of":3,"answers":[...],"nodes":["their names",...]}, on one line. `of` is 0 if no node has answered.
   std::string json() const;
 
  private:
@@ -53,12 +54,12 @@ class JobInquiry {
 
   struct Question {
     std::string text;
-    int nodes = 1;  // that are expected
+    int nodes = 1;  // number of expected nodes
     std::chrono::milliseconds within{};
-    std::optional<rendezvous::NodeId> to{};  // the only node that is asked
-    std::uint32_t most_bytes = 0;            // of each answer; 0: as most_bytes_of_each() says
+    std::optional<rendezvous::NodeId> to{};  // the only node that is queried
+    std::uint32_t most_bytes = 0;            // maximum size of each answer; 0: most_bytes_of_each() decides
   };
-  // More than 8 questions to all nodes, and more than 16 to single ones, are refused at a time with {"error":...}.
+  // At most 8 queries to all nodes and 16 to single nodes may be pending. Further ones are refused with {"error":...}.
   void ask(Question question, Then then);
   void hear(const rendezvous::JobAnswer& answer);
 

@@ -16,7 +16,7 @@ namespace {
 using boost::system::error_code;
 using nlohmann::json;
 
-// How many bytes of logs fit an answer: base64 makes four of three, and the rest are names and places.
+// The bytes of logs that fit in an answer: base64 needs four bytes for three, and names and places need the rest.
 std::size_t bytes_that_fit(std::size_t answer_bytes, std::size_t files) {
   const std::size_t around = 256 + 96 * (files + 2);
   return answer_bytes > around + 64 ? (answer_bytes - around) / 4 * 3 : 48;
@@ -29,10 +29,10 @@ struct LogReaders::Reader {
       : question(asked), slot(io), end(io), changes(io) {}
   rendezvous::NodeQuestion question;
   LogWish wish;
-  boost::asio::steady_timer slot;  // until this node may send again
+  boost::asio::steady_timer slot;  // expires when this node may send again
   boost::asio::steady_timer end;
-  boost::asio::posix::stream_descriptor changes;  // an inotify; of a question that follows
-  // The queue's thread adds watches to the same one while this side waits for it, and it may outlive the reader.
+  boost::asio::posix::stream_descriptor changes;  // an inotify descriptor, if the query follows
+  // Shared with the queue's thread, which adds watches to the same inotify instance and may outlive the reader.
   std::shared_ptr<Descriptor> inotify;
 };
 
@@ -59,7 +59,7 @@ void LogReaders::hear(const rendezvous::NodeQuestion& question, const json& aske
     reader.inotify = std::make_shared<Descriptor>(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (const int copy = ::fcntl(reader.inotify->get(), F_DUPFD_CLOEXEC, 0); copy >= 0) reader.changes.assign(copy);
   }
-  // Also where the file system does not answer: then nothing has come.
+  // The time limit also applies if the file system does not answer. The answer then has no lines.
   reader.end.expires_after(kLongestWait);
   reader.end.async_wait([this, number](const error_code& error) {
     if (!error && readers_.contains(number)) answer(number, {.begun = readers_.at(number)->wish.begun, .pieces = {}});
@@ -67,7 +67,7 @@ void LogReaders::hear(const rendezvous::NodeQuestion& question, const json& aske
   look(number);
 }
 
-// Reads when it is this reader's turn to send.
+// Reads the files when this reader may send.
 void LogReaders::look(std::uint64_t number) {
   const auto now = std::chrono::steady_clock::now();
   const auto turn = std::max(now, not_before_);
@@ -91,12 +91,12 @@ void LogReaders::read(std::uint64_t number) {
 
 void LogReaders::judge(std::uint64_t number, const LogBytes& bytes) {
   const auto found = readers_.find(number);
-  if (found == readers_.end()) return;  // its time was over before the files were read
+  if (found == readers_.end()) return;  // the query timed out before the files were read
   Reader& reader = *found->second;
   if (!bytes.pieces.empty() || bytes.more || !reader.wish.follows) return answer(number, bytes);
   reader.wish.begun = bytes.begun;
-  reader.wish.tail.reset();  // what comes from here on is shown as it comes
-  // Where the system has no inotify left, the end of the time brings the next question.
+  reader.wish.tail.reset();  // later lines are sent as they are written
+  // If the system has no inotify instance left, the query ends by timeout, and the next query reads again.
   if (!reader.changes.is_open()) return;
   reader.changes.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, number](const error_code& error) {
     if (error || !readers_.contains(number)) return;

@@ -1,9 +1,11 @@
-// Answers what people on other nodes ask about the logs of this node's workers: {"ask":"log lines",...} (log_words.hpp) by the
-// next bytes of the files, and a question that follows, when there are none, as soon as some come. What follows is a new
-// question each time, so nobody gets more than he has taken, and nothing is kept for somebody who has gone.
+// Answers queries of other nodes for the logs of this node's workers. The answer to {"ask":"log lines",...} (log_words.hpp) has
+// the next bytes of the files. If there are none and the query follows, the answer waits until some are written. Each
+// continuation is a new query, so a client never gets more than it has consumed, and no state is kept for a client that has
+// left.
 //
-// Logs must not disturb the job, whose heartbeats take the same connections. At most 8 questions wait here, each for 5 s; a
-// node sends an answer in 10 ms at most, of 32 KiB. Files are read on the queue's thread. NodeAsked owns one; one thread.
+// Logs must not disturb the job, since its heartbeats use the same connections. At most 8 queries wait here, each for 5 s. A
+// node sends at most one answer in 10 ms, of at most 32 KiB. Files are read on the queue's thread. NodeAsked owns one; one
+// thread.
 #pragma once
 
 #include <chrono>
@@ -27,12 +29,12 @@ namespace ddprun {
 class LogReaders {
  public:
   static constexpr std::size_t kMostReaders = 8;
-  static constexpr std::uint32_t kMostBytes = 32u << 10;  // of an answer
+  static constexpr std::uint32_t kMostBytes = 32u << 10;  // per answer
   static constexpr std::chrono::milliseconds kBetween{10};
   static constexpr std::chrono::milliseconds kLongestWait{5000};
 
   struct Hooks {
-    std::function<OwnRanks()> own;  // of this round; none before the first one
+    std::function<OwnRanks()> own;  // ranks in this round; none before the first one
     std::function<std::int64_t()> round;
     std::function<void(const rendezvous::NodeQuestion&, nlohmann::json)> answer;
   };
@@ -56,7 +58,7 @@ class LogReaders {
   Hooks hooks_;
   std::uint64_t next_number_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Reader>> readers_;
-  std::chrono::steady_clock::time_point not_before_{};     // the next answer
+  std::chrono::steady_clock::time_point not_before_{};     // earliest time of the next answer
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // work in the queue may outlive this object
 };
 

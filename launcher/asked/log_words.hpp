@@ -1,10 +1,10 @@
-// Log lines in questions and answers between nodes: the JSON of what launcher/output/log_files.hpp reads. A question is
+// The JSON form of log lines in queries and answers between nodes; launcher/output/log_files.hpp reads the lines. A query is
 //
-//     {"ask":"log lines","rank":1,"stderr":true,"tail":10,"follow":true,"begun":[...]}
+// {"ask":"log lines","rank":1,"stderr":true,"tail":10,"follow":true,"begun":[...]}
 //
-// and its answer {"begun":[...],"lines":[...],"more":false,"round":3,"host":"b"}. "begun" is where the reader has come to, a
-// list of [round, worker, 0 or 1 for standard error, bytes]; who asks gives it back with the next question. A line of "lines"
-// is [rank, round, 0 or 1, bytes in base64], since logs need not be text. Whatever is of another form is refused. Pure.
+// and its answer {"begun":[...],"lines":[...],"more":false,"round":3,"host":"b"}. "begun" is the reader's position: a list of
+// [round, worker, 0 or 1 for stderr, bytes]. The client returns it with its next query. An element of "lines" is [rank, round,
+// 0 or 1, bytes in base64], since logs need not be text. Any other form is refused. Pure.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@
 
 namespace ddprun {
 
-inline constexpr std::size_t kMostBegunFiles = 128;  // of a node that answers; with them a question has less than 4 KiB
+// Limit per answering node, so that a query with all of them stays below 4 KiB.
+inline constexpr std::size_t kMostBegunFiles = 128;
 
 inline nlohmann::json begun_to_json(const std::vector<LogPlace>& begun) {
   nlohmann::json list = nlohmann::json::array();
@@ -28,7 +29,7 @@ inline nlohmann::json begun_to_json(const std::vector<LogPlace>& begun) {
   return list;
 }
 
-// Nothing for another form, and for more files than a node answers about.
+// Returns nullopt for any other form, and for more files than a node includes in an answer.
 inline std::optional<std::vector<LogPlace>> begun_of(const nlohmann::json& list) {
   constexpr int kMostNumber = std::numeric_limits<int>::max();
   constexpr auto is_number = [](const nlohmann::json& value, std::int64_t most) {
@@ -53,7 +54,7 @@ inline nlohmann::json pieces_to_json(const std::vector<LogPiece>& pieces) {
   return list;
 }
 
-// Those of the right form.
+// Returns the elements of the right form.
 inline std::vector<LogPiece> pieces_of(const nlohmann::json& list) {
   std::vector<LogPiece> pieces;
   if (!list.is_array()) return pieces;
@@ -68,7 +69,7 @@ inline std::vector<LogPiece> pieces_of(const nlohmann::json& list) {
   return pieces;
 }
 
-// The wish that a question has, without its most_bytes. Nothing: the question is of another form.
+// Parses a query into a LogWish, without most_bytes. Returns nullopt if the query has another form.
 inline std::optional<LogWish> wish_of(const nlohmann::json& asked) {
   const auto number = [&](const char* key, std::optional<int>& into) {
     const auto found = asked.find(key);

@@ -40,7 +40,7 @@ void NodeAsked::hear(NodeQuestion question) {
   if (what == "stop" || what == "stop now") {
     const bool now = what == "stop now";
     answer(question, {{"stops", true}});
-    // Not within the call of the state machine that brought the question.
+    // Posted, since the call comes from inside the state machine that received the query.
     return boost::asio::post(io_, [this, now, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) hooks_.stop(now);
     });
@@ -123,7 +123,7 @@ void NodeAsked::next_stack() {
           stacks_->left_out += static_cast<int>(stacks_->waiting.size());
           stacks_->waiting.clear();
         }
-        // The run that calls this ends first.
+        // Posted, since the run that calls this must end first.
         boost::asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
           if (!alive.expired()) next_stack();
         });

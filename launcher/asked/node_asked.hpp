@@ -1,12 +1,12 @@
-// What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
-// call stacks of its workers, the use of its GPUs, what workers have written to log files, or that it stops. launcher/start
-// makes one for a job on many machines; one thread.
+// Answers a query that was sent to all nodes of the job (rendezvous::NodeQuestion): this node's status, the call stacks of its
+// workers, the use of its GPUs, lines from the workers' log files, or a stop. launcher/start creates one for a multi-node job;
+// one thread.
 //
-// A question is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
+// A query is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
 // {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the
-// stops: a node that stops alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own;
-// "log lines" is for one node alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question
-// allows. A node that is busy, or does not know the question, says so in "error".
+// stops: a node that stopped alone would merely leave the job, even if it is the coordinator. The answer to "logs" lists the
+// node's own ranks; "log lines" is sent to one node only (log_readers.hpp). An answer is a JSON object of at most as many bytes
+// as the query allows. If the node is busy or does not know the query, the answer has an "error".
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ class NodeAsked {
     std::string host;
     bool python = false;           // the workers are Python
     std::filesystem::path logs{};  // the folder of their log files
-    bool writes_logs = false;      // workers have log files
+    bool writes_logs = false;      // whether the workers have log files
   };
   struct Hooks {
     std::function<std::string(std::size_t most_bytes)> status;
-    std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // that run: rank and pid
-    std::function<OwnRanks()> own;                                       // of the round; none before the first one
+    std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // rank and pid of the running workers
+    std::function<OwnRanks()> own;                                       // ranks in the round; none before the first one
     std::function<std::int64_t()> round;
     std::function<void(bool now)> stop;
     std::function<void(std::function<void(const nlohmann::json&)> then)> gpus;  // {"gpus":[...]}
-    std::function<nlohmann::json(std::size_t most_bytes)> pace;                 // how long the steps of its ranks took
+    std::function<nlohmann::json(std::size_t most_bytes)> pace;                 // step times of this node's ranks
     std::function<void(rendezvous::NodeAnswer)> answer;
   };
   NodeAsked(boost::asio::io_context& io, FileQueue& files, Facts facts, Hooks hooks);
@@ -52,11 +52,11 @@ class NodeAsked {
   void hear(rendezvous::NodeQuestion question);
 
  private:
-  // The stacks of one worker after the other, for one question at a time.
+  // Reads the stacks of one worker after the other, for one query at a time.
   struct Stacks {
     rendezvous::NodeQuestion question;
     StackTool tool;
-    std::vector<std::pair<int, std::int64_t>> waiting;  // the next one last
+    std::vector<std::pair<int, std::int64_t>> waiting;  // in reverse order: the next one is at the end
     nlohmann::json found = nlohmann::json::array();
     std::size_t bytes = 0;
     int left_out = 0;

@@ -29,7 +29,7 @@ std::string padded(std::string text, std::size_t width) {
   return text + "  ";
 }
 
-// The first row is the head. Columns are as wide as their widest entry; the last one is not filled up.
+// The first row is the header. Columns are as wide as their widest entry; the last column is not padded.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
@@ -47,7 +47,7 @@ double seconds_of(const json& status, const char* key) {
   return status.contains(key) && status[key].is_number() ? status[key].get<double>() : 0;
 }
 
-// The memory that a worker has in RAM; empty when it is not known.
+// The worker's resident memory; empty if unknown.
 std::string memory_of(const json& worker) {
   const double mib = static_cast<double>(number_of(worker, "memory_bytes")) / (1 << 20);
   if (mib <= 0) return {};
@@ -56,7 +56,7 @@ std::string memory_of(const json& worker) {
   return text;
 }
 
-// Whether any worker has what `text` is made of.
+// Whether `text` returns a non-empty text for any worker.
 bool has_any(const std::vector<json>& nodes, const std::function<std::string(const json& worker)>& text) {
   return std::ranges::any_of(nodes, [&](const json& node) {
     const json workers = node.value("workers", json::array());
@@ -68,7 +68,7 @@ std::string gpu_of(const json& worker) {
   return worker.contains("gpu") ? gpu_text(worker["gpu"]) : "";
 }
 
-// The first of those that tells it; null when none does.
+// The value of `key` from the first node that has it; null if none has.
 const json& first_with(const std::vector<json>& nodes, const char* key) {
   static const json kNone;
   const auto tells = [key](const json& node) {
@@ -79,13 +79,13 @@ const json& first_with(const std::vector<json>& nodes, const char* key) {
   return found == nodes.end() ? kNone : (*found)[key];
 }
 
-// "41.2 ms"; empty when it is not known.
+// "41.2 ms"; empty if unknown.
 std::string ms_of(const json& worker, const char* key) {
   return worker.contains(key) && worker[key].is_number() ? printed("%.1f ms", seconds_of(worker, key) * 1000) : "";
 }
 
 struct Columns {
-  bool paces = false;  // how long steps take
+  bool paces = false;  // whether step times are known
   bool gpus = false;
 };
 
@@ -116,7 +116,7 @@ bool is_meant(const RunningJob& job, const std::string& word) {
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
-// Agents of one job: the lock of a run directory belongs to one job at a time.
+// Whether all agents belong to one job: the lock of a run directory belongs to one job at a time.
 bool are_of_one_job(const std::vector<RunningJob>& jobs) {
   const auto run_dir = [](const RunningJob& job) { return job.status.is_object() ? job.status.value("run_dir", "") : ""; };
   const std::string first = jobs.empty() ? std::string() : run_dir(jobs.front());
@@ -167,7 +167,7 @@ JobRequest parse_job_request(std::span<const std::string> args, std::span<const 
       request.flags.push_back(name);
     } else if (name.starts_with("-") || !request.job.empty() || !is_allowed("JOB")) {
       throw UsageError("'" + args[i] + "' is one too many; " + usage);
-    } else if (args[i].empty()) {  // of a variable that is not set: not any job that happens to run is meant
+    } else if (args[i].empty()) {  // probably an unset variable, which must not select the only running job
       throw UsageError("JOB is an empty word; " + usage);
     } else {
       request.job = args[i];
@@ -232,7 +232,7 @@ std::string gpu_text(const json& gpu) {
 std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   const json& status = job.status;
   const bool several = nodes.size() > 1 || status.value("several_nodes", false);
-  // Progress may refill the budget: then more are used than it has.
+  // Progress may refill the budget, so more restarts may be used than the budget has.
   const std::int64_t used = number_of(status, "restart_count"), budget = number_of(status, "max_restarts");
   std::string text = text_of(status, "title") + " (process " + std::to_string(job.agent) + "): " + text_of(status, "state") +
                      " for " + format_duration(seconds_of(status, "seconds")) + ", " + std::to_string(used) +

@@ -1,4 +1,4 @@
-// Implementation of dry_run.hpp: the same plan in two forms.
+// Implementation of dry_run.hpp: formats the same plan in two ways.
 #include "launcher/commands/dry_run.hpp"
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ const char* name_of_kind(Plan::Kind kind) {
   return "unknown";
 }
 
-// torchrun's template is applied to a script's arguments.
+// Applies torchrun's template to a script's arguments.
 std::vector<std::string> command_of_rank_0(const Plan& plan) {
   return plan.kind == Plan::Kind::kTrain ? plan.command : fill_arguments(plan.command, 0);
 }

@@ -1,5 +1,5 @@
-// The whole plan as text or JSON, for --dry-run: the commands, their environment, and where each value came from. main() calls
-// it instead of starting the job. Pure.
+// Formats the whole plan as text or JSON, for --dry-run: the commands, their environment, and the source of each value. main()
+// calls it instead of starting the job. Pure.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace ddprun {
 
 using VariableList = std::vector<std::pair<std::string, std::string>>;
 
-// The variables that rank 0 gets in addition to `inherited` (NAME=value). Values that are known only at the start are described
-// in words.
+// The variables that rank 0 gets in addition to `inherited` (NAME=value). Values that become known only at the start are
+// replaced by a description.
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited);
 
-// `environment` are the variables that rank 0 gets in addition to the agent's own.
+// `environment`: the variables that rank 0 gets in addition to the agent's own.
 std::string dry_run_text(const Plan& plan, const VariableList& environment);
 std::string dry_run_json(const Plan& plan, const VariableList& environment);
 

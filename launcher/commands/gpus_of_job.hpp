@@ -1,5 +1,4 @@
-// What the GPUs of a running job's workers do, put into their status. `status` and `top` use it. It blocks, two seconds at
-// most.
+// Adds the GPU use of a running job's workers to their status, for `status` and `top`. Blocks for at most two seconds.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,10 +8,10 @@
 
 namespace ddprun {
 
-// Each worker of `status` gets "gpu": of the device on which its process computes, else of the one at its local rank, of those
-// that CUDA shows the job. Null where none is known.
+// Adds "gpu" to each worker of `status`. It is the device on which the worker's process computes. If that is unknown, it is the
+// device at its local rank among those visible to the job. Null if neither is known.
 void add_gpus(nlohmann::json& status, const nlohmann::json& gpus);
-// Asks this node's agent, or all nodes, and puts the answers into the status of each.
+// Queries this node's agent, or all nodes, and adds the answers to the status of each node.
 void ask_for_gpus(RunningJob& job);
 void ask_for_gpus(const RunningJob& job, NodesAnswers& nodes);
 

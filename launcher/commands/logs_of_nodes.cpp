@@ -1,7 +1,7 @@
 // Implementation of logs_of_nodes.hpp.
 //
-// Note: one question at a time to each node, and the next one when its answer was printed. So a slow reader slows the nodes'
-// answers down, and nobody sends what nobody takes. launcher/asked/log_readers.hpp is the other end.
+// Note: each node gets one query at a time, and the next one after its answer was printed. So a slow reader throttles the
+// nodes' answers, and no node sends data that cannot be printed. launcher/asked/log_readers.hpp is the other end.
 #include "launcher/commands/logs_of_nodes.hpp"
 
 #include <poll.h>
@@ -29,9 +29,10 @@ namespace {
 using nlohmann::json;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kMostFollowed = 8;  // the agents on the way bear that many answers at a time
+constexpr std::size_t kMostFollowed = 8;  // limit: the agents that forward the answers can handle this many at a time
 constexpr std::chrono::seconds kLinesWithin{12};
-constexpr std::chrono::seconds kFindAgainAfter{1};  // where no node answers: the job has no coordinator at the moment
+// Retry interval while no node answers, since the job has no coordinator then.
+constexpr std::chrono::seconds kFindAgainAfter{1};
 
 const json kWhoHasLogs{{"ask", "logs"}};
 
@@ -40,7 +41,7 @@ bool is_true(const json& object, const char* key) {
   return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
-// One node, and how far its logs are shown.
+// One node, and how much of its logs has been shown.
 struct ShownNode {
   struct Stream {
     int round = -1;
@@ -49,11 +50,11 @@ struct ShownNode {
   std::string host;
   OwnRanks own;
   bool here = false;     // its agent is the one of this machine
-  bool is_late = false;  // it has come to the job since: its lines are shown from the first one on
+  bool is_late = false;  // it joined the job after the start of this command, so its lines are shown from the first one
   bool failed = false;
   bool is_away = false;
-  json begun;                                        // null: nothing of it was shown
-  std::map<std::pair<int, bool>, Stream> streams{};  // by rank, and whether it is standard error
+  json begun;                                        // null: nothing has been shown yet
+  std::map<std::pair<int, bool>, Stream> streams{};  // by rank, and whether it is stderr
   std::optional<OpenQuestion> question{};
 };
 
@@ -103,7 +104,7 @@ class LogsOfNodes {
     while (agent.get() >= 0 && !wait(agent.get())) {
       if (none_is_asked() && !finding_ && !find_at_) find_at_ = steady_clock::now() + kFindAgainAfter;
     }
-    // What the agent had answered before it ended.
+    // Handles answers that the agent had sent before it ended.
     for (auto& [name, node] : nodes_) {
       while (node.question && !node.question->read()) {
       }
@@ -114,7 +115,7 @@ class LogsOfNodes {
   }
 
  private:
-  // Waits for an answer, and hears those that have come. True: the agent has ended.
+  // Waits for an answer, and handles all that have arrived. Returns true if the agent has ended.
   bool wait(int agent) {
     std::vector<pollfd> ready{{agent, POLLIN, 0}, {finding_ ? finding_->fd() : -1, POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
     std::vector<std::string> asked;
@@ -129,7 +130,7 @@ class LogsOfNodes {
       most_ms = static_cast<int>(std::max<std::int64_t>(0, rest.count()));
     }
     ::poll(ready.data(), ready.size(), most_ms);
-    if (ready[2].revents != 0) std::exit(0);  // nobody reads any more
+    if (ready[2].revents != 0) std::exit(0);  // stdout is closed
     for (std::size_t i = 0; i < asked.size(); ++i) {
       ShownNode& node = nodes_.at(asked[i]);
       const bool failed = ready[i + 3].fd < 0;
@@ -140,13 +141,13 @@ class LogsOfNodes {
     return ready[0].revents != 0;
   }
 
-  // Takes the answer to its question, and asks it the next one.
+  // Handles the answer to the node's query, and sends the next query.
   void hear(const std::string& name, ShownNode& node, bool asks_again) {
     if (!node.question) return;
     const std::optional<std::string> text = node.question->answer();
     node.question.reset();
     const NodesAnswers answer = text ? nodes_answers_of(job_, text) : NodesAnswers{};
-    if (answer.answers.empty()) {  // it has left, or the job has no coordinator
+    if (answer.answers.empty()) {  // the node has left, or the job has no coordinator
       node.is_away = true;
       if (asks_again && !find_at_) find_at_ = steady_clock::now() + kFindAgainAfter;
       return;
@@ -156,7 +157,7 @@ class LogsOfNodes {
     if (!asks_again || node.failed) return;
     if (const auto round = number_of(told, "round"); round > round_) {
       round_ = round;
-      find();  // a new round may have new nodes, and ranks on other nodes than before
+      find();  // a new round may have new nodes and may have moved ranks between nodes
     }
     if (lines || is_wanted(node)) ask(name);
   }
@@ -233,7 +234,7 @@ class LogsOfNodes {
     whole_ = false;
   }
 
-  // False: the node cannot show them.
+  // Returns false if the node cannot provide the lines.
   bool take_lines(ShownNode& node, const json& told) {
     if (told.contains("error")) {
       complain_of(node, text_of(told, "error"));
@@ -266,8 +267,8 @@ class LogsOfNodes {
     print_while_read(request_.rank ? std::string(lines) : prefixed(lines, "[rank " + std::to_string(rank) + "] "));
   }
 
-  // The job has ended, and no node answers any more. What it had written by then is read from the files that this machine has:
-  // its own, and those of all nodes in a shared run directory.
+  // The job has ended, and no node answers any more. The remaining lines are read from files on this machine: its own, and
+  // those of all nodes if the run directory is shared.
   void show_rest_from_here(ShownNode& node) const {
     const auto begun = node.begun.is_null() ? std::nullopt : begun_of(node.begun);
     const std::filesystem::path logs = job_.status.value("logs", "");
@@ -288,9 +289,9 @@ class LogsOfNodes {
   bool writes_files_ = false;
   bool whole_ = true;
   std::int64_t round_ = -1;
-  std::vector<std::string> order_;  // the names of the nodes
+  std::vector<std::string> order_;  // node names in the order of display
   std::map<std::string, ShownNode> nodes_;
-  std::optional<OpenQuestion> finding_;  // which nodes there are
+  std::optional<OpenQuestion> finding_;  // query for the list of nodes
   std::optional<steady_clock::time_point> find_at_;
 };
 

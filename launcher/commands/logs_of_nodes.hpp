@@ -1,5 +1,6 @@
-// `ddprun logs` of a job on several machines: each node reads the log files of its own workers, and this asks one after the
-// other, or follows all at once. subcommand_logs.cpp calls it, and reads the files of a single machine itself. It blocks.
+// `ddprun logs` for a job on several machines. Each node reads the log files of its own workers; this module queries the nodes
+// one after the other, or follows all at the same time. subcommand_logs.cpp calls it, and reads the files of a single machine
+// itself. The calls block.
 #pragma once
 
 #include "launcher/commands/chosen_job.hpp"
@@ -7,13 +8,13 @@
 namespace ddprun {
 
 enum class LogsShown {
-  kNone,  // no node answers, and nothing was printed
-  kPart,  // what is missing was said on stderr
+  kNone,  // no node answered, and nothing was printed
+  kPart,  // something is missing, and a message on stderr says what
   kAll,
 };
 
-// Prints them; with -f until the job ends. Throws UsageError when the job
-// writes no log files, has no such rank, or has too many nodes to follow.
+// Prints the logs; with -f until the job ends. Throws UsageError if the job writes no log files, has no such rank, or has too
+// many nodes to follow.
 LogsShown show_logs_of_nodes(const RunningJob& job, const JobRequest& request);
 
 }  // namespace ddprun

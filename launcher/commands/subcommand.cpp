@@ -1,5 +1,5 @@
-// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version` and `validate`. The others have
-// files of their own.
+// Implementation of subcommand.hpp: selects the subcommand, and implements `help`, `version` and `validate`. The others have
+// their own files.
 #include "launcher/commands/subcommand.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The subcommands: help, version, validate, init, report, doctor, gpus, token, link-torchrun; of running jobs ps, status, top,
+// The subcommands: help, version, validate, init, report, doctor, gpus, token, link-torchrun; for running jobs ps, status, top,
 // stop, logs, stacks, attach. main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29).
 // Each subcommand prints to stdout and returns an exit code; it throws UsageError for wrong arguments.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Runs args[0] if it is a subcommand; returns nothing otherwise.
+// Runs args[0] if it is a subcommand; returns nullopt otherwise.
 std::optional<int> run_subcommand(std::span<const std::string> args);
 
 int show_help(std::span<const std::string> args);  // [SUBCOMMAND]
@@ -18,8 +18,8 @@ int validate_config(std::span<const std::string> args);   // TRAIN.json [key.pat
 int init_project(std::span<const std::string> args);      // cpp FOLDER
 int show_report(std::span<const std::string> args);       // [FOLDER] [--json | --html FILE] [--open]
 int plot_runs(std::span<const std::string> args);         // RUN... [--figure NAME] [--output FILE]
-int examine_machine(std::span<const std::string> args);   // doctor: what a job on this machine will find
-int show_gpus(std::span<const std::string> args);         // gpus [--json]: what they do
+int examine_machine(std::span<const std::string> args);   // doctor: what a job would find on this machine
+int show_gpus(std::span<const std::string> args);         // gpus [--json]: current use of the GPUs
 int list_jobs(std::span<const std::string> args);         // ps [--json]
 int show_status(std::span<const std::string> args);       // [JOB] [--json]
 int watch_job(std::span<const std::string> args);         // top [JOB]

@@ -1,5 +1,5 @@
-// `ddprun doctor`: one short table of what a job will find on this machine. run_subcommand() calls it. It starts nothing but
-// `ddptrain --version`, and writes and keeps nothing.
+// `ddprun doctor`: a short table of this machine's resources for a job. run_subcommand() calls it. The only program that it
+// runs is `ddptrain --version`. It writes nothing.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -60,7 +60,7 @@ std::string gpus() {
   return found.empty() ? text : text + gpu_names();
 }
 
-// The first line of `program --version`, or the reason why there is none.
+// The first line of `program --version`, or the reason why it could not be determined.
 std::string version_of(const fs::path& program) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "cannot ask it";

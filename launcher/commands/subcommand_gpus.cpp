@@ -1,5 +1,5 @@
-// `ddprun gpus`: what the GPUs that a job here would see do at this moment. Agents run it as a process of its own when somebody
-// asks for the status of their workers (launcher/asked/gpu_look.hpp).
+// `ddprun gpus`: current use of the GPUs that a job on this machine would see. Agents run it as a separate process when the
+// status of their workers is requested (launcher/asked/gpu_look.hpp).
 #include <array>
 #include <cstdlib>
 #include <optional>

@@ -1,4 +1,4 @@
-// `ddprun init cpp FOLDER`: begins a project for a worker program of the user's own, and says how to build it.
+// `ddprun init cpp FOLDER`: creates a project for a custom worker program, and prints how to build it.
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kInitUsage = "usage: ddprun init cpp FOLDER";
 
-// Of `cmake --install`, if this program lies in one: " -DCMAKE_PREFIX_PATH=/home/ann/.local".
+// The option for a program installed by `cmake --install`: " -DCMAKE_PREFIX_PATH=/home/ann/.local". Empty for any other
+// program.
 std::string prefix_option() {
   std::error_code error;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();

@@ -32,7 +32,7 @@ constexpr const char* kWhich =
 constexpr int kRefreshMs = 1000;
 constexpr std::chrono::seconds kEndsAtOnce{5};
 
-// How the job ended, from its report; empty without one.
+// The end of the job, from its report; empty without a report.
 std::string how_it_ended(const std::string& report) {
   std::ifstream in(report, std::ios::binary);
   const json document = in ? json::parse(in, nullptr, false) : json();
@@ -43,7 +43,7 @@ std::string how_it_ended(const std::string& report) {
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
 }
 
-// `here`: the other nodes may continue.
+// `here`: only this node was stopped, so the other nodes may continue.
 std::string ended_text(const RunningJob& job, bool here) {
   const std::string end = how_it_ended(job.status.value("report", ""));
   return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";
@@ -56,10 +56,10 @@ const json kStatusOfNodes{{"ask", "status"}};
                    std::to_string(job.agent) + " reaches it as soon as it runs again");
 }
 
-// What `top` shows at a moment.
+// One refresh of `top`.
 struct JobNow {
   std::string table;
-  std::string below;  // who has not answered
+  std::string below;  // a line about nodes that have not answered
 };
 
 JobNow now_of(RunningJob& job, const JobRequest& request) {
@@ -79,7 +79,8 @@ std::string top_page(const JobNow& shown) {
   return "\x1b[H\x1b[2J" + terminal_page(shown.table, shown.below, size.ws_row, size.ws_col);
 }
 
-// Each node stops, so that none takes it for the leave of one node and continues. False: the agent has not answered.
+// Stops every node. If only one stopped, the others would see a node that leaves, and continue. Returns false if the agent did
+// not answer.
 bool stop_all_nodes(const RunningJob& job, bool now) {
   const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
   if (!nodes.heard) return false;
@@ -167,7 +168,7 @@ int watch_job(std::span<const std::string> args) {
     print_while_read(top_page(shown));
     std::array<pollfd, 3> ready{pollfd{process.get(), POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}, pollfd{keys.fd(), POLLIN, 0}};
     ::poll(ready.data(), ready.size(), kRefreshMs);
-    if (ready[1].revents != 0) return 0;  // nobody reads any more
+    if (ready[1].revents != 0) return 0;  // stdout is closed
     if (ready[2].revents != 0 && keys.has('q')) return 0;
     if (process.get() < 0 || ready[0].revents != 0) break;
     const auto answer = ask_job(job.socket, kAskStatus);
@@ -199,7 +200,7 @@ int stop_job(std::span<const std::string> args) {
   const bool heard = asks_all_nodes(job, request)
                          ? stop_all_nodes(job, request.has("--now"))
                          : ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop).has_value();
-  // One that ends by itself at this moment has no time to answer.
+  // An agent that is ending anyway has no time to answer.
   if (!heard && !ends_within(kEndsAtOnce, job.agent)) fail_without_answer(job);
   wait_for_end_of(job.agent);
   print(text_of(job.status, "title") + ended_text(job, job.status.value("several_nodes", false) && request.has("--here")));

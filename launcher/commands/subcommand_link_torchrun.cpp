@@ -1,10 +1,10 @@
-// `ddprun link-torchrun`: makes the link by which scripts that call torchrun get ddprun, and takes it away again.
-// run_subcommand() calls it. A torchrun that is not a link to a ddprun is somebody else's: it stays, or is kept under another
-// name with --force.
+// `ddprun link-torchrun`: creates the link through which scripts that call torchrun get ddprun, and removes it again.
+// run_subcommand() calls it. A torchrun that is not a link to a ddprun belongs to another package: it is left unchanged, or
+// with --force kept under another name.
 //
 // Note [A link and not a wheel]
-// A second wheel with a script of that name would be what pip is for. pip puts it in the place of PyTorch's without a word,
-// takes both away when it is uninstalled, and puts PyTorch's back in its place with each new torch.
+// The usual way with pip would be a second wheel with a script of that name. But pip replaces PyTorch's script without a
+// message, removes both when the wheel is uninstalled, and restores PyTorch's script with each new torch.
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -54,7 +54,7 @@ LinkRequest parse_link_request(std::span<const std::string> args) {
   return request;
 }
 
-// A link of ours, or of a ddprun that lies or lay elsewhere.
+// True for a link to our ddprun, or to a ddprun in any other place, even if that was removed.
 bool leads_to_ddprun(const fs::path& link) {
   std::error_code error;
   return fs::is_symlink(fs::symlink_status(link, error)) && fs::read_symlink(link, error).filename() == "ddprun";
@@ -73,7 +73,7 @@ std::string named(const fs::path& file) {
   return printable(file.string());
 }
 
-// What a shell finds by that name, where it is not the link.
+// Prints which program the shell finds under the name torchrun, if it is not the link.
 void say_what_hides_it(const fs::path& link) {
   const auto first = find_on_path("torchrun");
   std::error_code error;

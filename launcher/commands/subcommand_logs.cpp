@@ -1,6 +1,6 @@
-// `ddprun logs`: what the workers of a job have written to log files, each line with its rank; with -f also what they will
-// write. Here are the files of this machine, also of a job that has ended and of all nodes of a shared run directory; those of
-// other nodes are asked for (logs_of_nodes.hpp). run_subcommand() calls it.
+// `ddprun logs`: prints the log files of a job's workers, each line with its rank; with -f also lines written later. This file
+// handles log files on this machine, including those of a job that has ended and of all nodes in a shared run directory. Log
+// files on other nodes are requested from their agents (logs_of_nodes.hpp). run_subcommand() calls it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What cannot be watched is looked at: a user may have used up his inotify instances or watches.
+// Polling interval if folders cannot be watched: a user may have used up all inotify instances or watches.
 constexpr int kLookAgainMs = 500;
 
 // One log file that is being shown.
@@ -44,7 +44,7 @@ struct Shown {
 
 class Logs {
  public:
-  // `first_rank`: of the workers whose folders have local ranks in their names.
+  // `first_rank`: rank of the first worker if the folders are named by local ranks.
   Logs(fs::path logs, std::optional<int> rank, bool only_errors, int first_rank)
       : logs_(std::move(logs)), rank_(rank), only_errors_(only_errors), first_rank_(first_rank) {}
   ~Logs() {
@@ -53,7 +53,7 @@ class Logs {
   Logs(const Logs&) = delete;
   Logs& operator=(const Logs&) = delete;
 
-  // Each rank's newest files: after a live recovery the survivors write to those of an earlier round.
+  // Opens the newest files of each rank. After a live recovery the survivors still write to those of an earlier round.
   void open_newest(std::optional<int> tail) {
     std::map<int, fs::path> newest;
     for (const RoundFolder& round : rounds_in(logs_)) {
@@ -72,7 +72,7 @@ class Logs {
     }
     for (const auto& [rank, folder] : newest) open(rank, folder, tail);
   }
-  // Files that have come since.
+  // Opens files that were created since.
   void open_new() {
     for (const RoundFolder& round : rounds_in(logs_)) {
       for (const auto& [rank, folder] : workers_of(round)) {
@@ -82,9 +82,9 @@ class Logs {
     }
   }
   bool any() const { return !files_.empty(); }
-  const std::vector<int>& ranks() const { return ranks_; }  // that had such files when open_newest() looked
+  const std::vector<int>& ranks() const { return ranks_; }  // ranks that had such files when open_newest() ran
 
-  // `ends`: nothing more will come, so unfinished lines are shown as well.
+  // `ends`: no more data will arrive, so unfinished lines are shown as well.
   void show_new(bool ends) {
     for (auto& [name, shown] : files_) {
       char piece[65536];
@@ -97,7 +97,7 @@ class Logs {
     }
   }
 
-  // Wakes whenever something below the folder changes. False: not all of it can be watched.
+  // Makes `inotify` readable when anything below the folder changes. Returns false if some folder cannot be watched.
   bool watch(int inotify) const {
     bool all = watch_folder(inotify, logs_, false);
     for (const RoundFolder& round : rounds_in(logs_)) {
@@ -127,7 +127,7 @@ class Logs {
       const fs::path file = folder / log_name(stream);
       if (files_.contains(name) || earlier_.contains(folder)) continue;
       std::error_code error;
-      if (!fs::is_regular_file(file, error)) continue;  // a pipe would be waited for
+      if (!fs::is_regular_file(file, error)) continue;  // opening a pipe would block
       const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
       if (fd < 0) continue;
       Shown& shown = files_[name];
@@ -147,12 +147,12 @@ class Logs {
   int first_rank_;
   bool several_ = false;
   std::vector<int> ranks_;
-  using FileName = std::pair<fs::path, bool>;  // the worker's folder; standard error follows standard output
+  using FileName = std::pair<fs::path, bool>;  // the worker's folder, and whether it is stderr; stderr is sorted after stdout
   std::map<FileName, Shown> files_;
-  std::set<fs::path> earlier_;  // folders of rounds before a rank's newest one: not shown
+  std::set<fs::path> earlier_;  // folders of a rank's rounds before its newest one; not shown
 };
 
-// What --log-dir named has a folder for each run. Empty: none is there.
+// The folder given by --log-dir has a folder for each run. Empty if there is none.
 fs::path newest_run_in(const fs::path& log_dir) {
   fs::path newest;
   fs::file_time_type written = fs::file_time_type::min();
@@ -167,10 +167,11 @@ fs::path newest_run_in(const fs::path& log_dir) {
   return newest;
 }
 
-// The folder with the rounds: of a running job as it says, else of the run directory or log folder that `word` names.
+// The folder that contains the rounds. For a running job it comes from the status, otherwise from the run directory or log
+// folder that `word` names.
 struct Found {
   fs::path logs;
-  std::optional<RunningJob> job;  // nothing: it does not run
+  std::optional<RunningJob> job;  // nullopt: the job is not running
 };
 Found find_logs(const std::string& word) {
   for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word), newest_run_in(word)}) {
@@ -185,7 +186,7 @@ Found find_logs(const std::string& word) {
   return {job.status.value("logs", ""), job};
 }
 
-// The first rank of this node; 0 when it is not known.
+// The first rank of this node; 0 if unknown.
 int first_rank_here(const Found& found) {
   if (!found.job) return 0;
   for (const nlohmann::json& worker : found.job->status.value("workers", nlohmann::json::array())) {
@@ -203,7 +204,7 @@ std::string why_there_are_none(const Logs& logs, const JobRequest& request) {
 
 void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   const bool follow = request.has("-f") && found.job;
-  const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not be there yet
+  const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not exist yet
   Logs logs(found.logs, request.rank, request.has("--stderr"), first_rank_here(found));
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
   bool watched = follow && logs.watch(inotify);
@@ -218,12 +219,12 @@ void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   while (runs) {
     std::array<pollfd, 3> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
     ::poll(ready.data(), ready.size(), watched ? -1 : kLookAgainMs);
-    if (ready[2].revents != 0) return;  // nobody reads any more
+    if (ready[2].revents != 0) return;  // stdout is closed
     runs = ready[1].revents == 0;
     char events[4096];
     while (::read(inotify, events, sizeof events) > 0) {
     }
-    watched = logs.watch(inotify);  // folders may have come
+    watched = logs.watch(inotify);  // new folders may have been created
     logs.open_new();
     logs.show_new(!runs);
   }

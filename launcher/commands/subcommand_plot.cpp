@@ -1,4 +1,4 @@
-// `ddprun plot`: the losses of several runs over each other, as an SVG. run_subcommand() calls it.
+// `ddprun plot`: the losses of several runs in one chart, as an SVG. run_subcommand() calls it.
 #include <filesystem>
 #include <fstream>
 #include <set>

@@ -1,5 +1,5 @@
-// `ddprun report`: what happened in a run, in words or as a page. Without a folder it is that of the newest run: one that runs,
-// or one below the current folder, `runs` in it or the temporary folder of scripts. run_subcommand() calls it.
+// `ddprun report`: shows the events of a run as text or as a page. Without a folder it shows the newest run. That is a running
+// job, or a run below the current folder, `runs` in it, or the temporary folder of scripts. run_subcommand() calls it.
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -34,13 +34,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json | --html FILE] [--open]";
 
-// Whether it is a folder that this user has made: in a place where all may write, others' folders and links lead anywhere.
+// Whether `path` is a folder created by this user. In a world-writable place, folders and links of other users may lead
+// anywhere.
 bool is_own_folder(const fs::path& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }
 
-// Of the user's own reports the one that was written last.
+// The user's own report with the newest modification time.
 class Newest {
  public:
   void consider(const fs::path& report) {
@@ -77,7 +78,7 @@ fs::path report_in(const fs::path& folder) {
   return newest.found().empty() ? own : newest.found();
 }
 
-// Throws UsageError when there is none.
+// Throws UsageError if there is none.
 fs::path report_of_newest_run() {
   Newest newest;
   for (const RunningJob& job : running_jobs()) {
@@ -101,7 +102,7 @@ fs::path report_of_newest_run() {
   return newest.found();
 }
 
-// Starts xdg-open where there is a desktop. False: nothing shows the page.
+// Starts xdg-open if there is a desktop. Returns false if the page cannot be shown.
 bool open_in_browser(const std::string& page) {
   if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr) return false;
   std::string name = "xdg-open";
@@ -116,17 +117,17 @@ bool open_in_browser(const std::string& page) {
 }
 
 struct ReportRequest {
-  std::string folder;  // empty: the newest run
+  std::string folder;  // empty: newest run
   std::string page;
   bool json = false;
   bool open = false;
 };
 
-// A named file is written into, whatever it is. The page next to a report replaces what is there: the folder's owner may have
-// made a link of that name.
+// A file named with --html is opened and written, whatever its type. The default page next to a report is replaced by rename
+// instead, since the folder's owner may have created a link of that name.
 void write_page(const ReportRequest& request, const fs::path& page, const std::string& report, const fs::path& file) {
   const fs::path curves = RunLayout{file.parent_path()}.metrics();
-  std::ifstream metrics;  // a script without --run-dir has none
+  std::ifstream metrics;  // stays closed for a script without --run-dir
   std::error_code none;
   if (fs::is_regular_file(curves, none)) metrics.open(curves);
   try {
@@ -151,7 +152,7 @@ ReportRequest parse_report(std::span<const std::string> args) {
       request.page = args[++i];
     } else if (word.starts_with("-") || !request.folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kReportUsage);
-    } else if (word.empty()) {  // of a variable that is not set: not the newest run is meant
+    } else if (word.empty()) {  // probably an unset variable, which must not select the newest run
       throw UsageError(std::string("FOLDER is an empty word; ") + kReportUsage);
     } else {
       request.folder = word;
@@ -194,8 +195,8 @@ int show_report(std::span<const std::string> args) {
   }
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text.str(), file.string(), steps.text(), steps.memory_text(),
-                                             steps.skipped_text());         // this also checks the report
-  print(request.json ? text.str() : printable(rendered, LineEnds::kKeep));  // it quotes workers
+                                             steps.skipped_text());         // also checks the report's format
+  print(request.json ? text.str() : printable(rendered, LineEnds::kKeep));  // escaped, since it quotes workers
   return 0;
 }
 

@@ -1,5 +1,6 @@
-// `ddprun stacks` and `ddprun attach`: what the workers of a running job on this machine do at this moment. run_subcommand()
-// calls them. A stack needs py-spy, eu-stack or gdb, and the right to trace: root, or kernel.yama.ptrace_scope=0.
+// `ddprun stacks` and `ddprun attach`: the current call stacks of a running job's workers on this machine, or a debugger.
+// run_subcommand() calls them. A stack needs py-spy, eu-stack or gdb, and the right to trace: root, or
+// kernel.yama.ptrace_scope=0.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct RunningWorker {
   long pid = 0;
 };
 
-// Those that have not ended; of --rank that one. Throws UsageError when there is none.
+// All workers that have not ended, or only the one given by --rank. Throws UsageError if there is none.
 std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<int> rank) {
   if (number_of(job.status, "pid") != job.agent) {
     throw UsageError("that job runs in a container with process ids of its own: ask for this within the container");
@@ -82,7 +83,7 @@ int print_stacks_of_this_node(const RunningJob& job, std::optional<int> rank) {
   return 0;
 }
 
-// Prints those of one node. Returns of how many workers it has told.
+// Prints the stacks of one node. Returns the number of workers in its answer, including those left out for size.
 std::int64_t print_stacks(const json& node) {
   std::int64_t shown = 0;
   const std::string host = node.contains("host") ? text_of(node, "host") : "?";
@@ -118,7 +119,7 @@ int print_stacks_of_nodes(const RunningJob& job, std::optional<int> rank) {
   for (const json& node : nodes.answers) shown += print_stacks(node);
   print(about_silence(nodes));
   if (shown > 0 || nodes.silent() > 0) return 0;
-  // A node that could not read a stack has said so: there may be such a worker.
+  // A node that could not read a stack has reported an error, so the rank may exist.
   if (std::ranges::any_of(nodes.answers, [](const json& node) { return node.contains("error"); }))
     return static_cast<int>(ExitCode::kUsage);
   throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of that job runs at the moment"

@@ -1,5 +1,5 @@
-// `ddprun token`: says where the job's token is, and makes one when there is none. run_subcommand() calls it. It prints the
-// token itself only with --show, and then to stdout only.
+// `ddprun token`: prints where the job's token is stored, and creates one if there is none. run_subcommand() calls it. It
+// prints the token itself only with --show, and then only to stdout.
 #include <filesystem>
 #include <string>
 

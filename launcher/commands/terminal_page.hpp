@@ -1,4 +1,4 @@
-// Text as a terminal shows it, a character a column, and what `ddprun top` shows cut to it: a page that is too long or too wide
+// Cuts text to the size of a terminal, with one column per character, for `ddprun top`. A page that is too long or too wide
 // would scroll away at each refresh. Pure.
 #pragma once
 
@@ -17,7 +17,7 @@ inline std::size_t characters_in(std::string_view text) {
   return count;
 }
 
-// The first `columns` characters of a line of UTF-8; all of it when `columns` is 0.
+// The first `columns` characters of a UTF-8 line, or the whole line if `columns` is 0.
 inline std::string_view cut_to_columns(std::string_view line, std::size_t columns) {
   if (columns == 0) return line;
   std::size_t end = 0;
@@ -26,8 +26,8 @@ inline std::string_view cut_to_columns(std::string_view line, std::size_t column
   return line.substr(0, end);
 }
 
-// `table` and the lines of `below`, each with its '\n', in a terminal of that size; 0: not known, so nothing is cut. Rows of
-// the table that find no place are counted in a line. The last row stays free for the cursor.
+// `table` and the lines of `below`, each with its '\n', cut to a terminal of that size; 0: unknown, so nothing is cut. Table
+// rows that do not fit are replaced by a line with their number. The last row stays free for the cursor.
 inline std::string terminal_page(std::string_view table, std::string_view below, std::size_t rows, std::size_t columns) {
   const auto lines_of = [](std::string_view text) {
     std::vector<std::string_view> lines;

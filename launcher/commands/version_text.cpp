@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostBytes = 64U << 20;  // ddptrain has 4 MB; what is larger by far is not read
+constexpr std::size_t kMostBytes = 64U << 20;  // size limit of the file that is read; ddptrain has 4 MB
 
-// "2.11.0", or nothing where that file does not say it: it is older than the mark, or somebody's own program.
+// "2.11.0", or nullopt if the file does not contain the version: it was built before the mark existed, or is a custom program.
 std::optional<std::string> libtorch_of(const fs::path& program) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(program, error);

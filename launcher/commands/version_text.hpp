@@ -1,12 +1,13 @@
-// What --version and `ddprun version` print. main() and run_subcommand() call it.
+// The output of --version and `ddprun version`. main() and run_subcommand() call it.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// Three lines: version and commit; the protocol that agents speak; the ddptrain that a train.json would get, and the LibTorch
-// that it was built with. It is read out of that file: starting it would load LibTorch, which may not be there.
+// Three lines: version and commit; the protocol version of the agents; the ddptrain that a train.json would get, with the
+// LibTorch version of its build. That version is read from the file: running ddptrain would load LibTorch, which may be
+// missing.
 std::string version_text();
 
 }  // namespace ddprun

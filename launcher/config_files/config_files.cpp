@@ -20,7 +20,7 @@ using Type = DataConfig::Type;
 
 enum class Kind { kFile, kFolder, kEither };
 
-// Empty if it is there, of that kind, and may be read.
+// The problem with a file; empty if it exists, has that kind, and is readable.
 std::string problem_with(const fs::path& path, Kind kind) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -40,7 +40,7 @@ class Look {
   void at(const std::string& key, const fs::path& path, Kind kind) {
     if (const std::string problem = problem_with(path, kind); !problem.empty()) add(key, path, problem);
   }
-  // With or without .gz; the plain one is preferred.
+  // Accepts the file with or without .gz; the plain one takes precedence.
   void at_plain_or_gz(const std::string& key, const fs::path& path) {
     const fs::path compressed = path.string() + ".gz";
     std::error_code unknown;
@@ -58,7 +58,7 @@ class Look {
   std::vector<std::string> problems_;
 };
 
-// FILE.npy or FILE.safetensors:NAME.
+// The file part of FILE.npy or FILE.safetensors:NAME.
 std::string file_of_array(const std::string& text) {
   constexpr std::string_view kEnding = ".safetensors:";
   const std::size_t at = text.find(kEnding);

@@ -1,6 +1,6 @@
-// Whether the files that a train.json names are there: the data set of data.type, a tokenizer, an exported model, the weights
-// of model.init. `ddprun validate` and --dry-run call it, so that a typing mistake in data.dir shows before the job waits in a
-// queue. Only names, kinds and permissions are looked at; the worker reads the contents.
+// Checks whether the files that a train.json names exist: the data set of data.type, a tokenizer, an exported model, the
+// weights of model.init. `ddprun validate` and --dry-run call it, so that a typing mistake in data.dir is found before the job
+// waits in a queue. Only names, kinds and permissions are checked; the worker reads the contents.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace ddprun {
 
-// One line for each problem, which names the key and the path. `own_program`: the config is of a worker program with data of
-// its own, whose files have names that only it knows.
+// One line per problem, with the key and the path. `own_program`: the config belongs to a worker program with its own data,
+// whose file names only the program knows.
 std::vector<std::string> missing_files(const TrainConfig& config, bool own_program);
 
-// Throws UsageError with all of them.
+// Throws UsageError that lists all problems.
 void require_files(const TrainConfig& config, bool own_program);
 
 }  // namespace ddprun

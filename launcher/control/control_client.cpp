@@ -30,7 +30,7 @@ bool is_abstract(const fs::path& socket) {
   return socket.native().starts_with('@');
 }
 
-// A socket that is connected to the agent's; -1 and errno when it cannot be. With SOCK_NONBLOCK in `flags` nothing waits.
+// Returns a socket connected to the agent, or -1 with errno set. With SOCK_NONBLOCK in `flags` the call does not wait.
 Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int flags = 0) {
   Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   sockaddr_un address{};
@@ -55,7 +55,8 @@ Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int
   return fd;
 }
 
-// The pid by which this process can reach whoever listens at the other end; 0: it is of a container that hides its processes.
+// The pid of the listener at the other end, as seen by this process. 0: the listener is in a container that hides its
+// processes.
 pid_t listener_of(int socket, pid_t by_name) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -68,7 +69,7 @@ bool is_of_this_user(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// Adds what can be read, at most a piece. False: nothing comes any more.
+// Reads at most one chunk and appends it. Returns false if no more bytes will arrive.
 bool add_piece(int fd, int flags, std::string& text) {
   char piece[16384];
   const ssize_t count = ::recv(fd, piece, sizeof piece, flags);
@@ -90,10 +91,10 @@ std::optional<std::string> ask_through(int fd, const std::string& request) {
   return without_newline(text);
 }
 
-// An agent that is asked for its status.
+// An agent whose status was requested.
 struct Asked {
   RunningJob job;
-  Descriptor socket;  // closed: nothing more comes
+  Descriptor socket;  // closed once the answer is complete or cannot arrive
   std::string text{};
 
   pollfd awaited() const { return {socket.get(), POLLIN, 0}; }
@@ -109,13 +110,14 @@ void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
     const std::optional<pid_t> by_name = agent_of_socket(file);
     if (!by_name) continue;
     Descriptor socket = connected_to(file, kAnswerWithin, SOCK_NONBLOCK);
-    if (socket.get() < 0 && errno == EAGAIN) socket = connected_to(file, kAnswerWithin);  // many wait to be heard there
+    // The listen queue is full, so wait for a place.
+    if (socket.get() < 0 && errno == EAGAIN) socket = connected_to(file, kAnswerWithin);
     const int refusal = socket.get() < 0 ? errno : 0;
     if (refusal == ECONNREFUSED) {
       ::unlink(file.c_str());
       continue;
     }
-    if (refusal == ENOENT) continue;  // it has just ended
+    if (refusal == ENOENT) continue;  // the agent has just ended
     const pid_t agent = socket.get() >= 0 ? listener_of(socket.get(), *by_name) : *by_name;
     if (agent == 0) continue;
     if (socket.get() >= 0 && write_all(socket.get(), std::string(kAskStatus) + "\n") != 0) socket = Descriptor();
@@ -123,7 +125,8 @@ void ask_all_in(const fs::path& folder, std::vector<Asked>& asked) {
   }
 }
 
-// Agents whose socket in a folder was not found. Any user can listen at such a name, so the kernel is asked who does.
+// Queries agents whose socket in a folder was not found. Any user can bind such a name, so the kernel is asked for the
+// listener's user id.
 void ask_by_names(std::vector<Asked>& asked) {
   for (const std::string& name : abstract_sockets()) {
     Descriptor socket = connected_to(name, kAnswerWithin, SOCK_NONBLOCK);
@@ -135,7 +138,7 @@ void ask_by_names(std::vector<Asked>& asked) {
   }
 }
 
-// All at the same time, so that those that are stopped take the time of one.
+// Waits for all answers at the same time, so that several stopped agents cost only one timeout.
 void await_answers(std::vector<Asked>& asked) {
   using std::chrono::steady_clock;
   const auto until = steady_clock::now() + kAnswerWithin;
@@ -180,7 +183,8 @@ json with_known_types(json status) {
 std::vector<RunningJob> running_jobs() {
   std::vector<Asked> asked;
   for (const fs::path& folder : control_folders()) {
-    if (is_own_control_folder(folder)) ask_all_in(folder, asked);  // else nobody has one, or somebody else has put it there
+    // Otherwise there is no job, or another user created the folder.
+    if (is_own_control_folder(folder)) ask_all_in(folder, asked);
   }
   ask_by_names(asked);
   await_answers(asked);

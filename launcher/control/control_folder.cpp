@@ -27,7 +27,7 @@ fs::path named_runtime_folder() {
   return named != nullptr && named[0] == '/' ? fs::path(named).lexically_normal() : fs::path();
 }
 
-// The beginning of names in the abstract namespace. `place` keeps jobs apart: "usual", or the hash of a folder (FNV-1a).
+// The prefix of names in the abstract namespace. `place` keeps jobs apart: "usual", or the hash of a folder (FNV-1a).
 std::string name_in(const std::string& place) {
   return "ddprun/job/" + std::to_string(::geteuid()) + "/" + place + "/";
 }
@@ -56,7 +56,8 @@ std::vector<std::string> abstract_sockets() {
   std::vector<std::string> places;
   const fs::path named = named_runtime_folder();
   if (!keeps_apart(control_folders())) places.push_back("@" + name_in("usual"));
-  if (!named.empty()) places.push_back("@" + name_in(hash_of(named)));  // the folder may have been removed
+  // Also included by name, since the folder may have been removed.
+  if (!named.empty()) places.push_back("@" + name_in(hash_of(named)));
   std::vector<std::string> names;
   std::ifstream sockets("/proc/net/unix");
   for (std::string line; names.size() < kMostNames && std::getline(sockets, line);) {
@@ -84,7 +85,7 @@ bool own_control_folder(const fs::path& folder) {
   return is_own_control_folder(folder);
 }
 
-// A link is refused, since somebody else may have made it in /tmp.
+// A symbolic link is refused, since another user may have created it in /tmp.
 bool is_own_control_folder(const fs::path& folder) {
   struct stat info {};
   return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&

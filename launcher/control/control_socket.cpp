@@ -34,8 +34,8 @@ constexpr int kMostOfOnePid = 64;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kPatienceWithNodes{40};
-constexpr std::chrono::milliseconds kSoonest{100};    // after the start of the job
-constexpr std::chrono::milliseconds kLooksAgain{10};  // and later, each time twice as long
+constexpr std::chrono::milliseconds kSoonest{100};    // delay after the start of the job
+constexpr std::chrono::milliseconds kLooksAgain{10};  // first retry interval, doubled each time
 constexpr std::chrono::milliseconds kLooksAgainAtMost{1000};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 
@@ -56,7 +56,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     std::string answer;
   };
 
-  // A socket at which clients connect.
+  // A listening socket.
   struct Door {
     explicit Door(boost::asio::io_context& io) : acceptor(io), pause(io) {}
     stream_protocol::acceptor acceptor;
@@ -91,7 +91,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     listen_soon();
   }
 
-  // At a name that does not depend on a folder (control_folder.hpp).
+  // Listens at a name that does not depend on a folder (control_folder.hpp).
   void listen_by_name() {
     const stream_protocol::endpoint endpoint('\0' + abstract_name_of(::getpid()));
     error_code error;
@@ -103,7 +103,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     by_name.acceptor.close(error);
   }
 
-  // An agent of another container, which shares this folder, may have this pid. Without a free name this one is not heard.
+  // An agent in another container that shares this folder may have the same pid. If no name is free, this agent has no socket
+  // in the folder.
   std::optional<fs::path> free_name(const fs::path& folder) {
     for (int number = 0; number < kMostOfOnePid; ++number) {
       fs::path name = control_socket_of(folder, ::getpid(), number);
@@ -112,7 +113,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return std::nullopt;
   }
 
-  // Does not wait: a stopped agent with many clients in line would keep this one from its work.
+  // Non-blocking: a stopped agent with a full listen queue would block this agent.
   static bool is_free(const fs::path& name) {
     const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const stream_protocol::endpoint endpoint(name.string());
@@ -120,8 +121,9 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
            (errno == ECONNREFUSED || errno == ENOENT);
   }
 
-  // The lock is for that other agent, which may look for a free name at this moment: the later one looks again. It is no more
-  // than an instant; a blocking flock would stop this agent beside a holder that is stopped.
+  // The lock excludes another agent with the same pid that looks for a free name at the same time; the later one retries. The
+  // lock is held very briefly. It is still not taken with a blocking flock, which would block this agent if the holder is
+  // stopped.
   void listen_in(const fs::path& folder) {
     const Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (locked.get() >= 0 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
@@ -130,18 +132,19 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     try {
       const auto name = free_name(folder);
       if (name && listen_at(*name)) return;
-      if (!by_name.acceptor.is_open()) look_again();  // without descriptors neither could be made
+      if (!by_name.acceptor.is_open()) look_again();  // out of descriptors, so neither socket could be created
     } catch (const boost::system::system_error&) {    // the name is too long for a socket
     }
   }
 
   bool listen_at(const fs::path& name) {
     stream_protocol::acceptor& acceptor = in_folder.acceptor;
-    // Nobody looks for this name. Who finds a socket that refuses takes it for a dead agent's, and removes it.
+    // Clients do not look for this name. They would regard a socket that refuses connections as that of a dead agent and remove
+    // it. So the socket gets its real name only after listen().
     const fs::path deaf = name.string() + "+";
     const stream_protocol::endpoint endpoint(deaf.string());
     error_code error;
-    for (const fs::path& before : {name, deaf}) fs::remove(before, ignored);  // of a process that had this pid
+    for (const fs::path& before : {name, deaf}) fs::remove(before, ignored);  // left by an earlier process with this pid
     acceptor.open(endpoint.protocol(), error);
     if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!error) acceptor.bind(endpoint, error);
@@ -158,7 +161,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return true;
   }
 
-  // `door` is a member.
+  // `door` must be a member, since the callback uses it.
   void accept(Door& door) {
     door.acceptor.async_accept([self = weak_from_this(), &door](const error_code& error, stream_protocol::socket socket) {
       const auto impl = self.lock();
@@ -169,7 +172,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     });
   }
 
-  // Descriptors or memory are short. Without the pause accept() would fail again immediately and keep the agent busy.
+  // Descriptors or memory are exhausted. Without the pause accept() would fail again immediately and keep the agent busy.
   void accept_later(Door& door) {
     door.pause.expires_after(kPauseWithoutDescriptors);
     door.pause.async_wait([self = weak_from_this(), &door](const error_code& error) {
@@ -193,7 +196,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
                                   });
   }
 
-  // Closes the connection when the client takes longer.
+  // Closes the connection after `patience`.
   static void watch(const std::shared_ptr<Client>& client, std::chrono::seconds patience) {
     client->patience.expires_after(patience);
     client->patience.async_wait([weak = std::weak_ptr(client)](const error_code& error) {

@@ -74,11 +74,11 @@ void JobStatus::see(const RunStarted& event) {
   started_ns_ = event.time_ns;
 }
 
-// After a regroup the survivors run on. Their ranks move with their node's place.
+// After a regroup the survivors keep running. Their ranks shift if their node's rank has changed.
 void JobStatus::see(const RoundStarted& event) {
   state_ = "running";
   meter_.restart();
-  progress_ = false;  // rank 0 tells it, which may be on another node from now on
+  progress_ = false;  // rank 0 reports progress, and may now be on another node
   if (!event.regroup) {
     workers_.clear();
   } else if (const int moved = (event.group_rank - round_.group_rank) * event.workers_here; moved != 0) {

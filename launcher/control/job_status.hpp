@@ -1,5 +1,5 @@
-// What a running job tells of itself: an observer of the agent's events that keeps the newest of each. docs/watching.md names
-// the fields, docs/schemas/status.schema.json has them all. Pure but for the facts that it is given; one thread.
+// The status of a running job. It observes the agent's events and keeps the newest of each kind. docs/watching.md explains the
+// fields, docs/schemas/status.schema.json lists them all. Pure except for facts passed in; one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -23,17 +23,17 @@ inline constexpr int kStatusVersion = 2;
 
 struct JobFacts {
   pid_t agent = 0;
-  std::filesystem::path logs;    // below it are the workers' log files, if any is written; empty: none
+  std::filesystem::path logs;    // the folder of the workers' log files; empty if none are written
   std::filesystem::path report;  // may be empty
   std::string host{};
 };
 
-// What is known only when somebody asks.
+// Facts that are determined only when a status is requested.
 struct StatusMoment {
-  std::int64_t now_ns = 0;                                    // of CLOCK_REALTIME
-  bool leads = false;                                         // this node coordinates the job; also a job on one machine
-  std::function<std::int64_t(std::int64_t pid)> memory_of{};  // bytes in RAM; 0: not known
-  std::size_t most_bytes = std::string::npos;                 // workers are left out of an answer that would be longer
+  std::int64_t now_ns = 0;                                    // time of CLOCK_REALTIME
+  bool leads = false;                                         // this node is the coordinator, or the job has one machine
+  std::function<std::int64_t(std::int64_t pid)> memory_of{};  // resident bytes; 0: unknown
+  std::size_t most_bytes = std::string::npos;                 // size limit: workers that would exceed it are left out
 };
 
 class JobStatus : public RunObserver {
@@ -43,7 +43,7 @@ class JobStatus : public RunObserver {
 
   // One JSON object on one line, without '\n'.
   std::string json(const StatusMoment& moment) const;
-  // Those that have not ended: rank and pid.
+  // Rank and pid of the workers that have not ended.
   std::vector<std::pair<int, std::int64_t>> running_workers() const;
 
  private:
@@ -54,8 +54,8 @@ class JobStatus : public RunObserver {
     std::int64_t step = -1;
     std::int64_t epoch = -1;
     std::int64_t started_ns = 0;
-    std::int64_t heard_ns = 0;      // when it last said something; 0: never
-    std::optional<double> own_s{};  // a step, as it said last
+    std::int64_t heard_ns = 0;      // time of its last message; 0: none so far
+    std::optional<double> own_s{};  // own time per step, from its last report
     std::optional<double> waiting_s{};
     std::optional<ExitStatus> ended{};
   };
@@ -75,7 +75,7 @@ class JobStatus : public RunObserver {
   std::string state_ = "starting";
   std::int64_t started_ns_ = 0;
   RoundStarted round_{};
-  std::map<int, Worker> workers_;  // of this node, by rank
+  std::map<int, Worker> workers_;  // workers of this node, by rank
   ProgressMeter meter_;
   bool progress_ = false;
   std::string last_failure_;

@@ -1,4 +1,4 @@
-// Implementation of metrics_port.hpp: as much of HTTP/1.1 as a scraper needs (RFC 9112).
+// Implementation of metrics_port.hpp. It implements only the part of HTTP/1.1 that a scraper needs (RFC 9112).
 #include "launcher/control/metrics_port.hpp"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ using boost::asio::ip::tcp;
 
 constexpr std::size_t kMostScrapers = 64;
 constexpr std::chrono::milliseconds kPauseOfScrapes{100};
-constexpr std::chrono::milliseconds kFresh{50};  // an answer that old is given again
+constexpr std::chrono::milliseconds kFresh{50};  // age up to which an answer is reused
 constexpr std::size_t kMostOfRequest = 4096;
 constexpr std::chrono::seconds kScrapedWithin{5};
 
@@ -65,7 +65,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     });
   }
 
-  // Descriptors or memory are short. Without the pause accept() would fail again immediately and keep the agent busy.
+  // Descriptors or memory are exhausted. Without the pause accept() would fail again immediately and keep the agent busy.
   void accept_later() {
     pause.expires_after(kPauseOfScrapes);
     pause.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
@@ -74,7 +74,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     });
   }
 
-  // Any local user can open connections that send nothing. So the oldest one that has no answer yet makes place for a new one.
+  // Any local user can open connections that send nothing. So a new connection replaces the oldest one that has no answer yet.
   bool has_place() {
     std::erase_if(scrapers, [](const std::weak_ptr<Scraper>& one) { return one.expired(); });
     if (scrapers.size() < kMostScrapers) return true;

@@ -1,7 +1,7 @@
-// The agent's end of a Prometheus that scrapes it: a port of this machine alone (127.0.0.1), at which GET /metrics gets the
-// status as OpenMetrics text. Only with --metrics-port. At most 64 clients at a time, each with 4 KiB and five seconds; a
-// new one takes the place of the oldest that has no answer. One request a connection. A port that another program has is said
-// once, and the job runs without. Part of the agent's shell; one thread.
+// The agent's HTTP endpoint for Prometheus. At a port of 127.0.0.1, GET /metrics returns the status as OpenMetrics text. Only
+// with --metrics-port. At most 64 clients at a time, each with 4 KiB and five seconds; a new client replaces the oldest one
+// without an answer. One request per connection. If another program has the port, one message is logged and the job runs
+// without the endpoint. Part of the agent's shell; one thread.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ddprun {
 
 class MetricsPort {
  public:
-  // `text` makes the answer. `say` gets why nobody can be served.
+  // `text` returns the response body. `say` receives the reason if the port cannot be used.
   MetricsPort(boost::asio::io_context& io, int port, std::function<std::string()> text,
               const std::function<void(const std::string& problem)>& say);
   ~MetricsPort();

@@ -1,4 +1,4 @@
-// Implementation of openmetrics.hpp. Every line of a family follows its # TYPE, as the format asks for.
+// Implementation of openmetrics.hpp. All lines of a family follow its # TYPE line, as the format requires.
 #include "launcher/control/openmetrics.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-// A family with one line for each value that is known. Of lines with the same labels the first counts: one series twice would
-// make a reader refuse the whole text.
+// A metric family with one line for each known value. If several lines have the same labels, only the first is kept: a
+// duplicate series would make a reader refuse the whole text.
 class Family {
  public:
   Family(std::string name, const char* type, const char* help) : name_(std::move(name)) {
@@ -75,7 +75,8 @@ constexpr OfJob kOfWorkers[] = {
 
 }  // namespace
 
-// While a round begins, some nodes still tell the one before: a rank, or the progress that rank 0 tells, may then be on two.
+// Newer rounds come first. While a round begins, some nodes still report the previous one. Then two nodes may report the same
+// rank, or the progress of rank 0.
 std::string openmetrics_of(const json& job, std::vector<json> nodes) {
   const auto round_of = [](const json& node) {
     return member(node, "round").is_number_integer() ? node["round"].get<int>() : -1;

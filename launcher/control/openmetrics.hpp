@@ -1,4 +1,4 @@
-// A running job's status as OpenMetrics text, for Prometheus and the text files of node_exporter. Pure.
+// Formats a running job's status as OpenMetrics text, for Prometheus and the text files of node_exporter. Pure.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `job` and `nodes`: what JobStatus tells (job_status.hpp), the latter of each node that has told it. Ends with "# EOF". What
-// is not known has no line, and what two nodes tell has that of the newest round.
+// `job` and `nodes` are statuses from JobStatus (job_status.hpp), the latter of each node that answered. The text ends with "#
+// EOF". An unknown value has no line. If two nodes report the same series, the one of the newer round is used.
 std::string openmetrics_of(const nlohmann::json& job, std::vector<nlohmann::json> nodes);
 
 }  // namespace ddprun

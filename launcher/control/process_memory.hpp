@@ -1,4 +1,4 @@
-// How much memory of a process is in RAM, from /proc. The agent reads it when somebody asks for the job's status.
+// The resident memory of a process, from /proc. The agent reads it only when the job's status is requested.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// In bytes; 0 when the process is gone. Reading it waits for no disk.
+// In bytes; 0 if the process has ended. The read never waits for a disk.
 inline std::int64_t memory_of_process(std::int64_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
   std::int64_t size = 0;

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxMessageBytes = 4 << 10;
 constexpr std::size_t kMaxStackBytes = 64 << 10;
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kLastSecond = 9'000'000'000;  // a later time in nanoseconds would not fit
+constexpr std::int64_t kLastSecond = 9'000'000'000;  // upper limit, so that the time in nanoseconds fits
 
 const Json& member_of(const Json& object, const char* key) {
   static const Json nothing;
@@ -24,12 +24,12 @@ const Json& member_of(const Json& object, const char* key) {
   return object.is_object() && found != object.end() ? *found : nothing;
 }
 
-// Keeps the last lines: they are the newest calls of a stack.
+// Keeps the end of the text, since the newest calls of a stack come last.
 std::string last_part(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : "..." + text.substr(text.size() - bytes);
 }
 
-// The timestamp is seconds, as a number or a text, with or without a fraction.
+// The timestamp is in seconds: a number or a string, with or without a fraction.
 void take_timestamp(const Json& value, ErrorFile& file) {
   double seconds = -1;
   if (value.is_number()) {

@@ -20,7 +20,7 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// As the channel names it.
+// The enum value's name in the worker channel's protocol.
 template <class Enum>
 std::string_view name_in_channel(Enum value) {
   constexpr auto& kNames = channel::NamesOf<Enum>::value;

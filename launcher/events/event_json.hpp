@@ -1,5 +1,5 @@
-// Events as JSON: one object a line for `--json`, and the parts of report.json. Pure. Bytes that are no UTF-8 are replaced,
-// since JSON cannot hold them; log files keep them.
+// Events as JSON: one object per line for `--json`, and the parts of report.json. Pure. Bytes that are not valid UTF-8 are
+// replaced, since JSON cannot hold them; log files keep them.
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ std::string usage_error_line(std::string_view message);
 // "log_line","evidence","stderr_tail"}
 nlohmann::ordered_json failure_json(const Failure& failure);
 
-// {"event","time_ns","kind","rank","ended","from_step","step","own_s","others_s","part_s"}; "rank" is missing where nobody is
-// to blame.
+// {"event","time_ns","kind","rank","ended","from_step","step","own_s","others_s","part_s"}; "rank" is missing if no rank could
+// be identified as the cause.
 nlohmann::ordered_json straggler_json(const Straggler& event);
 
 // "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; also "core_dumped" if a core was dumped.

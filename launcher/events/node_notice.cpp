@@ -10,8 +10,9 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
   switch (notice.kind) {
     case Kind::kWaiting:
       if (notice.of == 0) return notice.text;
-      if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // the round begins
-      // A node that has joined is not ready yet, so the number may be lower than in the line before.
+      if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // no line, since the round begins now
+      // "ready" instead of "here": a node that has joined is not ready yet, so the number may be lower than in the previous
+      // line.
       if (notice.text == "for nodes" || notice.text == "for more nodes")
         return "waiting " + notice.text + ": " + std::to_string(notice.count) + " of " + std::to_string(notice.of) +
                " are ready";

@@ -1,4 +1,4 @@
-// Texts about events among the nodes of a job. Pure; console.cpp and report.cpp use it.
+// Text for events among the nodes of a job. Pure; console.cpp and report.cpp use it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ddprun {
 // A line for people; empty for an event that needs none.
 std::string notice_line(const rendezvous::NodeNotice& notice);
 
-// "joined", "lost": a word for programs.
+// A keyword for programs: "joined", "lost".
 const char* notice_word(rendezvous::NodeNotice::Kind kind);
 
 }  // namespace ddprun

@@ -1,5 +1,4 @@
-// Numbers in the formats of printf(3), as text. The compiler compares the values with the format. It is used for the console's
-// lines.
+// Formats numbers with printf(3) formats. The compiler checks the arguments against the format. Used for the console's lines.
 #pragma once
 
 #include <string>

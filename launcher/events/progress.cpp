@@ -11,7 +11,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::int64_t kNsASecond = 1'000'000'000;
-constexpr std::int64_t kSpeedEvery = kNsASecond;  // heartbeats over a shorter time give no meaningful speed
+constexpr std::int64_t kSpeedEvery = kNsASecond;  // a shorter interval between heartbeats gives no meaningful speed
 constexpr std::int64_t kLossIsOld = 5 * kNsASecond;
 
 double seconds_from(std::int64_t begin_ns, std::int64_t end_ns) {
@@ -97,7 +97,7 @@ std::string progress_bar(const ProgressShown& shown, int columns) {
   const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 0));
   constexpr std::size_t kNarrowest = 14, kWidest = 32;
   if (text.size() + kNarrowest <= room && progress.steps_total > 0) {
-    const std::size_t width = std::min(room - text.size(), kWidest) - 4;  // without "[", "]" and two spaces
+    const std::size_t width = std::min(room - text.size(), kWidest) - 4;  // minus "[", "]" and two spaces
     const double share = std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.steps_total), 0.0, 1.0);
     const auto full = static_cast<std::size_t>(share * static_cast<double>(width));
     std::string bar = "[";

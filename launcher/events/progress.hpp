@@ -1,4 +1,5 @@
-// Progress as text for people: the bar on a terminal, the plain line elsewhere, durations, and the estimated time left. Pure.
+// Progress as text for people: the bar on a terminal, the plain line otherwise, durations, and the estimated remaining time.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,16 @@ std::string format_duration(double seconds);
 // "1,407".
 std::string format_count(std::int64_t number);
 
-// What people see: the newest message, completed with figures from earlier ones.
+// The displayed progress: the newest message, completed with values from earlier messages.
 struct ProgressShown {
   channel::Progress progress{};
   std::optional<double> seconds_left{};
-  std::optional<std::int64_t> loss_step{};  // set when the loss is of an earlier step
+  std::optional<std::int64_t> loss_step{};  // step of the loss, if older than the progress itself
 };
 
-// Completes the messages of a round: most are heartbeats without loss and speed, which only logged steps have. The time left is
-// estimated from this round only, since a resumed run has no earlier messages. Times are nanoseconds of one clock.
+// Completes the messages of a round. Most of them are heartbeats without loss and speed, which only logged steps have. The
+// remaining time is estimated from this round only, since a resumed run has no earlier messages. Times are nanoseconds of one
+// clock.
 class ProgressMeter {
  public:
   void restart() { *this = {}; }
@@ -36,10 +38,10 @@ class ProgressMeter {
     std::int64_t samples = 0;
     std::int64_t time_ns = 0;
   };
-  std::optional<double> seconds_left() const;  // nothing before the second message
+  std::optional<double> seconds_left() const;  // nullopt before the second message
   std::optional<Sample> first_;
   Sample last_;
-  Sample since_;  // where the time over which the speed is measured begins
+  Sample since_;  // start of the interval over which the speed is measured
   Sample loss_at_;
   channel::Progress newest_{};
 };
@@ -47,7 +49,7 @@ class ProgressMeter {
 // "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left"
 std::string progress_line(const ProgressShown& shown);
 
-// The same text after a bar that fills the rest of the width; never longer than `columns` - 1 characters.
+// The same text after a bar that fills the remaining width. Never longer than `columns` - 1 characters.
 std::string progress_bar(const ProgressShown& shown, int columns);
 
 }  // namespace ddprun

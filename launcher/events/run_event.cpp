@@ -1,4 +1,4 @@
-// The names of events for people and for the report.
+// Names of events for people and for the report.
 #include "launcher/events/run_event.hpp"
 
 #include <algorithm>

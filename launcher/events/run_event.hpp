@@ -1,5 +1,5 @@
-// What happened, as one stream of values: the agent emits them, the console shows them, the report keeps them. Times are
-// nanoseconds of CLOCK_REALTIME unless named otherwise.
+// The events of a run, as one stream of values. The agent emits them, the console shows them, and the report stores them. Times
+// are nanoseconds of CLOCK_REALTIME unless stated otherwise.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ namespace ddprun {
 // "rank 0", "ranks 0, 2 and 30 more"
 std::string ranks_text(const std::vector<int>& ranks);
 
-// Why a round failed: the first cause, with its evidence.
+// The reason why a round failed: the first cause, with its evidence.
 struct Failure {
   Cause cause = Cause::kExitCode;
   int rank = -1;
   std::int64_t pid = 0;
   std::optional<ExitStatus> status;
   int local_rank = -1;
-  std::string host;                      // the node's
-  std::string message;                   // of the worker's error, of the error file, or the errno of a failed spawn
-  std::string call_stack;                // from the error file: Python's
-  std::string error_file;                // the path of the error file; empty when there is none
-  std::vector<std::string> stderr_tail;  // its last lines: at most 20, each at most 1 KiB
-  std::vector<std::string> evidence{};   // lines for people: memory figures, a hanging rank's stack
-  std::string log_path;                  // of stderr.log; empty when stderr is in no file
-  std::int64_t log_line = 0;             // the line of stderr.log with which stderr_tail begins, from 1; 0: unknown
+  std::string host;                      // the node's host name
+  std::string message;                   // from the worker's error or the error file, or the errno text of a failed spawn
+  std::string call_stack;                // Python's call stack, from the error file
+  std::string error_file;                // path of the error file; empty if there is none
+  std::vector<std::string> stderr_tail;  // the last lines of stderr: at most 20, each at most 1 KiB
+  std::vector<std::string> evidence{};   // lines for people: memory values, the stack of a hanging rank
+  std::string log_path;                  // path of stderr.log; empty if stderr goes to no file
+  std::int64_t log_line = 0;             // the line of stderr.log at which stderr_tail begins, counted from 1; 0: unknown
   std::int64_t step = -1;                // the last step that the rank reported; -1: none
   std::int64_t time_ns = 0;
 };
@@ -47,23 +47,23 @@ struct RunStarted {
 struct RoundStarted {
   int round;
   int restart_count;
-  int world_size;  // all workers of the job
+  int world_size;  // number of workers in the job
   std::int64_t time_ns;
-  int workers_here = 0;  // how many of them run on this node; 0: all do
+  int workers_here = 0;  // number of workers on this node; 0: all of them
   int group_rank = 0;
   int nodes = 1;
-  bool regroup = false;  // only lost workers are started, the others keep running
+  bool regroup = false;  // only lost workers are started; the others keep running
 };
-// In a job on many machines a node has joined, left or become the coordinator.
+// In a multi-node job a node has joined, left or become the coordinator.
 struct NodesChanged {
   rendezvous::NodeNotice notice;
   std::int64_t time_ns;
 };
-// In a job on many machines the coordinator did not answer this node, so its workers were stopped: the other nodes may have
-// continued without it. This is no failure of a worker. The node looks for the job.
+// In a multi-node job the coordinator did not answer this node. Its workers were stopped, since the other nodes may have
+// continued without it. This is not a failure of a worker. The node tries to rejoin the job.
 struct CutOff {
   int round;
-  double seconds;  // how long the coordinator had not answered then
+  double seconds;  // how long the coordinator had been silent by then
   std::int64_t time_ns;
 };
 inline constexpr const char* kCutOff = "cut_off";  // the cause's name in the report
@@ -73,14 +73,14 @@ struct WorkerStarted {
   int local_rank;
   std::int64_t pid;
   std::int64_t time_ns;
-  bool standby = false;  // its process was a standby before
+  bool standby = false;  // the process was a standby before
 };
 struct WorkerSpoke {
   int rank;
   channel::FromWorker message;
   std::int64_t time_ns;
 };
-// A worker that was stopped, by a signal such as SIGSTOP, continues.
+// A worker that was stopped by a signal such as SIGSTOP is running again.
 struct WorkerContinued {
   int rank;
   double stopped_s;
@@ -103,17 +103,17 @@ struct RoundFailed {
   std::int64_t time_ns;
 };
 const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
-// After a loss that was answered with kRegroup: all workers of the new round have formed a group and continue.
+// All workers of the new round have formed a group and continue. Follows a failure with the decision kRegroup.
 struct Regrouped {
   int round;
   std::vector<int> kept;        // ranks whose state survived; empty: they resume from the newest checkpoint
   std::vector<int> replaced;    // ranks that have a new process
-  std::vector<int> by_standby;  // those whose new process was a standby
-  std::int64_t step;            // finished
-  double seconds;               // since the loss
+  std::vector<int> by_standby;  // replaced ranks whose new process was a standby
+  std::int64_t step;            // number of finished steps
+  double seconds;               // time since the loss
   std::int64_t time_ns;
 };
-// The workers formed no new group; all workers restart from the newest checkpoint.
+// The workers could not form a new group. All workers restart from the newest checkpoint.
 struct RegroupFailed {
   int round;
   std::string why;
@@ -123,46 +123,46 @@ struct RegroupFailed {
 struct StandbyWaits {
   std::int64_t pid;
   std::int64_t time_ns;
-  double loaded_s = 0;            // of a spare interpreter: how long it took
-  std::int64_t memory_bytes = 0;  // likewise: that no other process shares
+  double loaded_s = 0;            // spare interpreter: time that loading took
+  std::int64_t memory_bytes = 0;  // spare interpreter: memory that it shares with no other process
 };
-// A standby ended while it waited, without being asked to. The job continues, and another standby is started.
+// A waiting standby ended without being asked to stop. The job continues, and another standby is started.
 struct StandbyEnded {
   std::int64_t pid;  // 0: it could not be started
   std::optional<ExitStatus> status;
-  std::string message;  // what it reported, or its last line of output; may be empty
-  double next_in_s;     // until the next one is started; negative: none is, since it would do no better
+  std::string message;  // the error that it reported, or its last line of output; may be empty
+  double next_in_s;     // delay until the next one is started; negative: none is started, since it would fail as well
   std::int64_t time_ns;
 };
-// The agent got a signal.
+// The agent received a signal.
 struct StopRequested {
   int signal;
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
-// Workers were told to stop long ago, and some have not ended. Emitted once a round.
+// Workers were asked to stop some time ago, and some have not ended. Emitted once per round.
 struct StopIsSlow {
   struct Awaited {
     int rank;
     std::int64_t pid;
-    std::string summary;  // what the kernel says about it (process_summary.hpp); may be empty
+    std::string summary;  // the kernel's information about the process (process_summary.hpp); may be empty
   };
   double seconds;
-  std::optional<Failure> first;  // why the workers are stopped, as far as it is known now
+  std::optional<Failure> first;  // the reason why the workers are stopped, as far as it is known
   std::vector<Awaited> awaited;
   std::int64_t time_ns;
 };
 std::string describe(const StopIsSlow& event);
-// Some workers of a script exited with code 0 a while ago, without being asked to, while others of this node still run. Emitted
-// once a round.
+// Some workers of a script exited with code 0 some time ago, without being asked to stop, while others on this node are still
+// running. Emitted once per round.
 struct WorkersLeft {
   double seconds;
-  std::vector<int> ended;    // ranks, the first of them `seconds` ago
+  std::vector<int> ended;    // ranks; the first of them exited `seconds` ago
   std::vector<int> running;  // ranks
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// The agent ignores a script's worker on the channel from now on: it speaks another major version, or sends garbage. The job
+// From now on the agent ignores a script's worker on the channel, since it uses another major version or sends garbage. The job
 // continues.
 struct HelperIgnored {
   int rank;
@@ -171,44 +171,45 @@ struct HelperIgnored {
 };
 std::string describe(const HelperIgnored& event);
 HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns);
-// What keeps all ranks from stepping faster. kNetwork: no rank does, the exchange between them takes long.
+// The resource that slows down all ranks. kNetwork: no single rank is slow, but the exchange between ranks takes long.
 enum class StragglerKind { kProcessor, kDisk, kData, kNetwork, kCompute };
 const char* name_of(StragglerKind kind);  // "processor", "disk", "data", "network", "compute"
-// One rank computes longer while the others wait for it, or does so no more. Emitted on the node of rank 0. Times are those of
-// a step.
+// One rank computes longer while the others wait for it, or no longer does so. Emitted on the node of rank 0. Times are seconds
+// per step.
 struct Straggler {
-  int rank = -1;  // of kNetwork: the first of the node whose link is slow; -1: nobody can tell
+  int rank = -1;  // kNetwork: the first rank of the node with the slow link; -1: unknown
   std::int64_t pid = 0;
   StragglerKind kind = StragglerKind::kCompute;
   bool ended = false;
-  std::int64_t from_step = 0;  // of those that were looked at
+  std::int64_t from_step = 0;  // first of the evaluated steps
   std::int64_t step = 0;
-  double own_s = 0;         // what the rank did by itself; of kNetwork: how long the exchange takes
-  double others_s = 0;      // the same of the others, in the middle; of kNetwork: how long it took before
-  double part_s = 0;        // of the difference: what the kind explains
-  double round_trip_s = 0;  // of kNetwork with a rank: of the node's quickest connection
+  double own_s = 0;         // own time of the rank; kNetwork: duration of the exchange
+  double others_s = 0;      // median own time of the others; kNetwork: earlier duration of the exchange
+  double part_s = 0;        // the part of the difference that the kind explains
+  double round_trip_s = 0;  // kNetwork with a rank: round trip of the node's fastest connection
   double others_round_trip_s = 0;
   std::int64_t time_ns = 0;
 };
 std::string describe(const Straggler& event);
-// Processes that workers left behind. kAwaited: the worker's own process exited with 0, and one that it left works for the job,
-// which continues. kEnded: they were sent SIGTERM or SIGKILL; several that were ended together are one event.
+// Processes that workers left behind. kAwaited: the worker's own process exited with 0, but a process that it left still works
+// for the job, which continues. kEnded: the processes were sent SIGTERM or SIGKILL; several that were ended together are one
+// event.
 struct LeftoversFound {
   enum class What { kAwaited, kEnded } what = What::kEnded;
-  int rank = -1;                         // kAwaited
+  int rank = -1;                         // only for kAwaited
   std::vector<std::string> processes{};  // "4711 python train.py"
   std::int64_t time_ns = 0;
 };
 std::string describe(const LeftoversFound& event);
-// Workers are started again after others have read from the standard input that they share. Emitted at each such restart.
+// Workers are restarted after earlier workers have read from the shared standard input. Emitted at each such restart.
 struct InputWasRead {
-  std::string what;  // what the new workers will miss
+  std::string what;  // the input that the new workers will miss
   std::int64_t time_ns;
 };
-// The first output of any of this node's workers in a round. Not emitted where all write to files themselves.
+// The first output of any of this node's workers in a round. Not emitted if all workers write directly to files.
 struct FirstOutput {
   int rank;
-  double seconds;  // since they were started
+  double seconds;  // since the workers were started
   std::int64_t time_ns;
 };
 // The run directory was removed, renamed or replaced. Emitted once.
@@ -221,7 +222,7 @@ struct RunEnded {
   std::string why;
   int restarts_used;
   std::int64_t time_ns;
-  double seconds = -1;  // since the run started, on a clock that nobody sets; below 0: unknown
+  double seconds = -1;  // time since the start of the run on a steady clock; below 0: unknown
 };
 
 using RunEvent =

@@ -27,7 +27,7 @@ bool holds(std::string_view comma_list, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Undoes the escapes of mountinfo, which writes blanks and backslashes as \040 and the like.
+// Decodes the escapes of mountinfo, which writes blanks and backslashes as \040 and so on.
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -50,7 +50,7 @@ struct Mount {
 template <typename Fits>
 std::optional<Mount> find_mount(std::string_view mountinfo, const Fits& fits) {
   for (const std::string_view line : split(mountinfo, '\n')) {
-    const std::size_t dash = line.find(" - cgroup");  // one of dozens of mounts
+    const std::size_t dash = line.find(" - cgroup");  // most lines describe other mounts
     if (dash == std::string_view::npos) continue;
     const auto before = split(line.substr(0, dash), ' ');
     const auto after = split(line.substr(dash + 3), ' ');

@@ -1,4 +1,4 @@
-// Implementation of detect.hpp: programs, and the Machine made of all parts. CPUs are in detect_cpus.cpp, GPUs in
+// Implementation of detect.hpp: programs, and the Machine assembled from all parts. CPUs are in detect_cpus.cpp, GPUs in
 // detect_gpus.cpp.
 #include "launcher/machine/detect.hpp"
 
@@ -25,7 +25,7 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
   fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
-  if (program.empty()) {  // without /proc: the path that exec was called with
+  if (program.empty()) {  // without /proc: the path that was passed to exec
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
     const auto* const asked = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     std::error_code error;
@@ -37,7 +37,7 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   return candidate;
 }
 
-// A variable that is set but empty hides every GPU, so it must not count as unset.
+// Returns a variable even if it is empty: an empty CUDA_VISIBLE_DEVICES hides every GPU, so it must not count as unset.
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -59,7 +59,7 @@ std::optional<fs::path> find_on_path(std::string_view name) {
 }
 
 Machine this_machine() {
-  // NVML is asked at most once, since it takes tens of milliseconds to start.
+  // NVML is queried at most once, since it takes tens of milliseconds to start.
   const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
   const auto gpu_devices = [devices] {
     if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));

@@ -1,5 +1,6 @@
-// How many CPUs this process may use: sched_getaffinity, and the tightest cgroup quota between its cgroup and the root. A
-// container without a cgroup namespace shows a path that isn't mounted; then the mount's root is the container's own group.
+// The number of CPUs that this process may use: sched_getaffinity, limited by the tightest cgroup quota between its cgroup and
+// the root. In a container without a cgroup namespace, /proc shows a path that isn't mounted; the root of the mount is then the
+// container's own group.
 #include <sched.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions that are used are declared here and
-// looked up by name: a build needs neither its header nor the driver.
+// Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions in use are declared here and looked up
+// by name. So a build needs neither its header nor the driver.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <dirent.h>
@@ -127,7 +127,7 @@ class Nvml {
     return text.data();
   }
 
-  // The PCI bus id as sysfs has it: with a domain of four digits where NVML has eight.
+  // The PCI bus id in the form of sysfs: the domain has four digits, while NVML writes eight.
   std::string bus_id_of(NvmlDevice handle) const {
     NvmlPci pci{};
     if (pci_ == nullptr || pci_(handle, &pci) != kNvmlSuccess) return {};
@@ -199,7 +199,7 @@ std::optional<GpuDevice> by_index(const std::vector<GpuDevice>& devices, std::st
   return devices[index];
 }
 
-// The one device whose UUID begins with `entry`; nothing when there are several or none.
+// The one device whose UUID begins with `entry`; nullopt if there are several or none.
 std::optional<GpuDevice> by_uuid(const std::vector<GpuDevice>& devices, std::string_view entry) {
   const bool unknown = std::all_of(devices.begin(), devices.end(), [](const GpuDevice& d) { return d.uuid.empty(); });
   if (unknown) return GpuDevice{.uuid = std::string(entry), .bus_id = {}, .slices = {}};

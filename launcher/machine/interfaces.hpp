@@ -7,11 +7,11 @@
 namespace ddprun {
 
 // The numeric address of that interface: its first IPv4 address, else its first IPv6 address that is not link-local. Throws
-// UsageError, which names the interfaces that have one.
+// UsageError with the names of usable interfaces.
 std::string address_of_interface(const std::string& name);
 
-// The numeric addresses of the interface that has this one, itself included, without link-local ones. Empty when no interface
-// has it.
+// All numeric addresses of the interface that has `address`, including `address`, but without link-local ones. Empty if no
+// interface has it.
 std::vector<std::string> addresses_beside(const std::string& address);
 
 }  // namespace ddprun

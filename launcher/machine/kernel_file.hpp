@@ -1,5 +1,5 @@
-// Files whose content the kernel makes when they are read: /proc, cgroups. The guardian reads some of them before the first
-// worker may start, so it uses plain system calls: a C++ stream costs as much time as the file.
+// Reads files whose content the kernel generates on each read: /proc, cgroups. The guardian reads some of them before the first
+// worker may start. Plain system calls are used, since a C++ stream costs as much time as reading the file.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// The whole file; nothing when it can't be opened.
+// The whole file; nullopt if it can't be opened.
 std::optional<std::string> read_kernel_file(const char* path);
 
 }  // namespace ddprun

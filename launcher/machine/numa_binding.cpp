@@ -12,7 +12,7 @@ namespace {
 using Cpus = std::vector<int>;
 using Member = int Topology::Cpu::*;
 
-// The share of a NUMA node that a worker gets: number `index` of `of` shares.
+// A worker's share of a NUMA node: share number `index` of `of` equal shares.
 struct NumaShare {
   int node = 0;
   int index = 0;
@@ -33,7 +33,7 @@ Cpus ids_of(const std::vector<Topology::Cpu>& cpus) {
   return ids;
 }
 
-// The groups are in the order of their names.
+// Groups CPUs by a member. The groups are sorted by the value of that member.
 std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   std::map<int, Cpus> groups;
   for (const Topology::Cpu& cpu : cpus) groups[cpu.*name].push_back(cpu.id);
@@ -43,7 +43,8 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// The NUMA nodes with CPUs for us: the first of each socket, then the second of each, and so on.
+// The NUMA nodes that have CPUs for us, alternating between sockets: the first node of each socket, then the second of each,
+// and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -61,7 +62,7 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// Each GPU of a NUMA node takes a share of its CPUs, even if no worker uses it: torchrun does so, too.
+// Each GPU of a NUMA node gets a share of the node's CPUs, even if no worker uses the GPU. torchrun does the same.
 std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
   std::vector<NumaShare> shares;
   for (int rank = 0; rank < workers; ++rank) {
@@ -96,7 +97,7 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // A node belongs to the socket of its first CPU. The nodes of that socket are those whose first CPU belongs to it as well.
+  // A node belongs to the socket of its first CPU, so the nodes of a socket are found by their first CPUs.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {

@@ -37,7 +37,7 @@ bool is_own_address(const std::string& host) {
   for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
     const int fd = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
-    const bool own = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;  // port 0
+    const bool own = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;  // bind() uses port 0, so any free port
     ::close(fd);
     if (own) return true;
   }
@@ -51,7 +51,7 @@ std::string numeric_address(const std::string& host) {
 
 bool is_number(const std::string& host) {
   in6_addr ignored{};
-  const std::string number = host.substr(0, host.find('%'));  // without the scope of fe80::1%eth0
+  const std::string number = host.substr(0, host.find('%'));  // without the scope, as in fe80::1%eth0
   return ::inet_pton(AF_INET, host.c_str(), &ignored) == 1 || ::inet_pton(AF_INET6, number.c_str(), &ignored) == 1;
 }
 

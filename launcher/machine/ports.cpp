@@ -62,8 +62,8 @@ int port_of(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// Binds the abstract socket whose name says that a ddprun holds this port. Returns it, or -1 with errno set: EADDRINUSE when
-// another ddprun does.
+// Binds the abstract socket whose name marks the port as held by a ddprun. Returns it, or -1 with errno set: EADDRINUSE if
+// another ddprun holds the name.
 int name_of_port(int port) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -88,7 +88,7 @@ std::string how_to_take_another() {
                    how_to_take_another());
 }
 
-// For an errno other than EADDRINUSE: then the name tells nothing about the port.
+// For an errno other than EADDRINUSE: then the name gives no information about the port.
 [[noreturn]] void refuse_name(int error) {
   const bool descriptors = error == EMFILE || error == ENFILE;
   throw InternalError("cannot hold a master port: " + std::generic_category().message(error) +
@@ -102,7 +102,8 @@ void refuse_if_a_ddprun_holds(int port) {
   ::close(name_fd);
 }
 
-// Binds a port whose name is taken. That works if its holder does not have the port. Returns -1 if it does.
+// Binds a port although its name is taken. This succeeds if the holder of the name does not hold the port. Returns -1
+// otherwise.
 int bound_although_named(int port) {
   const int fd = bound_socket(port, Options::kNone);
   const int on = 1;
@@ -110,11 +111,11 @@ int bound_although_named(int port) {
   return fd;
 }
 
-constexpr int kTries = 64;  // how many ports of the kernel's choice are tried
+constexpr int kTries = 64;  // number of kernel-chosen ports that are tried
 
 }  // namespace
 
-// Nothing tells of a port that becomes free, so it is looked for.
+// Polls, since the kernel sends no event when a port becomes free.
 void await_port_of_killed_agent(int port) {
   const auto end = std::chrono::steady_clock::now() + kUntilAKilledAgentsStoreIsGone;
   while (std::chrono::steady_clock::now() < end) {
@@ -122,13 +123,13 @@ void await_port_of_killed_agent(int port) {
     if (fd >= 0) ::close(fd);
     if (fd >= 0 || errno != EADDRINUSE) return;
     const int name_fd = name_of_port(port);
-    if (name_fd < 0) return;  // a ddprun that lives has it
+    if (name_fd < 0) return;  // a live ddprun holds the port
     ::close(name_fd);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-// Begins at a place in the range that differs from process to process, so that jobs that start together try different ports.
+// Starts at an offset in the range that depends on the process id, so that jobs that start together try different ports.
 HeldPort HeldPort::within(const PortRange& range) {
   const int first = static_cast<int>((::getpid() * 7919LL) % range.size());
   for (int i = 0; i < range.size(); ++i) {
@@ -155,18 +156,18 @@ HeldPort HeldPort::any(const PortRange& range) {
   throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno) + advice);
 }
 
-// Nothing tells of a port that becomes free, so it is looked for.
+// Polls, since the kernel sends no event when a port becomes free.
 HeldPort HeldPort::exactly(int port, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   int fd = bound_socket(port);
   while (fd < 0 && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
-    refuse_if_a_ddprun_holds(port);  // a killed agent's name is free
+    refuse_if_a_ddprun_holds(port);  // a live ddprun holds the name; the name of a killed agent is free
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     fd = bound_socket(port);
   }
   if (fd < 0) {
     if (errno == EADDRINUSE) {
-      refuse_if_a_ddprun_holds(port);  // whose store listens there
+      refuse_if_a_ddprun_holds(port);  // the port may be in use by the store of another ddprun
       throw UsageError("master port " + std::to_string(port) + " is in use by another program" + how_to_take_another());
     }
     throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +

@@ -1,23 +1,25 @@
 // A TCP port that is reserved for MASTER_PORT: a socket that is bound and does not listen. launcher/agent/master_endpoint.hpp
-// holds one over the rounds.
+// holds one across rounds.
 //
-// Who may listen at a port that is held: rank 0's TCPStore or the agent's store, and no other program. The kernel compares the
-// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a socket held with that
-// option lets rank 0's TCPStore in, which sets it (decision 9), and with it any other server on the machine. Two sockets of one
-// user with SO_REUSEPORT may share a port in any state. So while the agent's store listens there, hold() clears the first
-// option and sets the second: a program of another user gets EADDRINUSE, and so does every usual server of the same user.
+// Only rank 0's TCPStore or the agent's store may listen at a held port, and no other program. The kernel compares the options
+// of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a socket held with that option
+// allows rank 0's TCPStore to listen, since it sets the option (decision 9), but also any other server on the machine. Two
+// sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens there, hold() clears
+// the first option and sets the second. Then a program of another user gets EADDRINUSE, and so does every usual server of the
+// same user.
 //
-// Note: two jobs of one kind could hold one port, and each would believe that it is theirs. Each also takes an abstract Unix
-// socket named after the port; these names belong to the network namespace, as ports do, and end with their holder. Any local
-// user can take such a name and not hold the port. Then the port decides: it is ours if a socket without options can bind it.
+// Note: two jobs of one kind could bind the same port, and each would assume that it holds it exclusively. So each also binds
+// an abstract Unix socket named after the port. Like ports, these names belong to the network namespace, and they end with
+// their holder. Any local user can take such a name without holding the port. In that case the port decides: it is ours if a
+// socket without options can bind it.
 #pragma once
 
 #include <chrono>
 
 namespace ddprun {
 
-// kExactly: the user named the port, so no other one will do. kIfFree: it is a default, and a free port replaces it when it is
-// taken.
+// kExactly: the user named the port, so no other port is acceptable. kIfFree: the port is a default, and a free port replaces
+// it if it is taken.
 enum class PortNeed { kExactly, kIfFree };
 
 // The range of free ports; all zero: the kernel chooses.
@@ -29,26 +31,27 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// A supervisor starts a killed agent again at once, while its guardian is still closing the store of scripts.
+// A supervisor may restart a killed agent immediately, while its guardian is still closing the store of scripts.
 inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{3000};
 
-// Waits so long at most while a killed agent's store has the port. Whoever listens there next says what is wrong with it.
+// Waits at most that long while the store of a killed agent has the port. A later attempt to listen there reports any remaining
+// problem.
 void await_port_of_killed_agent(int port);
 
-// Who will listen there.
+// The process that will listen there.
 enum class PortListener { kRank0, kAgentsStore };
 
 class HeldPort {
  public:
-  // A port that the kernel chooses, or one of that range. Throws InternalError when the kernel has none, UsageError when the
+  // A port chosen by the kernel, or one in that range. Throws InternalError if the kernel has no port left, UsageError if the
   // range is full.
   static HeldPort any(const PortRange& range = {});
-  // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it. `patience`: how long it
-  // may be somebody else's first.
+  // Exactly that port. Throws UsageError if another program listens on it or another ddprun holds it. `patience`: how long to
+  // wait for another program to release it.
   static HeldPort exactly(int port, std::chrono::milliseconds patience = {});
-  // A port at which this process already listens. Reserves only the port's name, so that no other ddprun takes the port.
+  // A port at which this process already listens. Reserves only the port's name, so that no other ddprun uses the port.
   static HeldPort own(int port);
-  // The port that a plan asks for; 0 means any.
+  // The port that a plan requests; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 
   HeldPort(HeldPort&& other) noexcept;
@@ -56,7 +59,7 @@ class HeldPort {
   ~HeldPort();
 
   int port() const { return port_; }
-  // Lets that one listen there, and as few others as possible. A new HeldPort lets rank 0 in.
+  // Lets `listener` listen there, and as few other programs as possible. A new HeldPort admits rank 0.
   void let_in(PortListener listener);
 
  private:

@@ -36,8 +36,8 @@ struct Pipe {
   }
 };
 
-// Appends what is there up to `most` bytes in all; what comes beyond is read and dropped. Closes at the end of the file.
-// Returns whether all of it was kept.
+// Appends available bytes up to `most` bytes in total. Further bytes are read and dropped. Closes `from` at the end of the
+// file. Returns whether all bytes were kept.
 bool read_available(Descriptor& from, std::string& text, std::size_t most) {
   std::array<char, 16384> chunk{};
   while (from.get() >= 0) {
@@ -60,8 +60,8 @@ int milliseconds_until(steady_clock::time_point deadline) {
   return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1 << 30));
 }
 
-// The program is in a group of its own, so a Ctrl-C reaches this process alone. It waits until the program is gone, and does
-// what it does then. Ignored ones are left as they are.
+// Blocks signals while the program runs. The program has its own process group, so a Ctrl-C reaches only this process. A signal
+// ends the wait for the program, and takes effect when it is unblocked here. Ignored signals stay ignored.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -85,7 +85,7 @@ class HeldSignals {
   Descriptor came_;
 };
 
-// Reads until the program has ended or broken a limit. It has not been reaped then.
+// Reads until the program has ended or exceeded a limit. It is not reaped yet then.
 ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, Descriptor& complaints,
                                   const OutputLimits& limits, ProgramOutput& out) {
   const auto deadline = steady_clock::now() + limits.time;
@@ -93,15 +93,17 @@ ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, De
     std::array<pollfd, 4> watched{{{pidfd, POLLIN, 0},
                                    {output.get(), POLLIN, 0},
                                    {complaints.get(), POLLIN, 0},
-                                   {signals, POLLIN, 0}}};  // poll passes over those below 0
+                                   {signals, POLLIN, 0}}};  // poll ignores negative descriptors
     const int ready = ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0 || watched[3].revents != 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTooLate;
-    const bool ended = watched[0].revents != 0;  // looked at before the pipes: what was written before the end is in them
+    // Checked before the pipes are read: they then contain everything written before the end.
+    const bool ended = watched[0].revents != 0;
     if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kTooMuch;
     read_available(complaints, out.complaints, kMostComplaints);
     const bool closed = output.get() < 0 && complaints.get() < 0;
-    if (ended || (pidfd < 0 && closed)) return ProgramOutput::End::kExited;  // a kernel without pidfds: the pipes tell
+    // A kernel without pidfds: closed pipes show the end.
+    if (ended || (pidfd < 0 && closed)) return ProgramOutput::End::kExited;
   }
 }
 
@@ -119,7 +121,7 @@ ProgramOutput output_of(const std::vector<std::string>& command, const OutputLim
   complaints.write = Descriptor();
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   out.end = read_until_end(pidfd.get(), signals.came(), output.read, complaints.read, limits, out);
-  ::kill(-pid, SIGKILL);  // also what it has left behind
+  ::kill(-pid, SIGKILL);  // the whole group, including children that it left behind
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -1,5 +1,5 @@
-// What a program prints, within limits of time and of size. A worker program is asked so what it is (launcher/own_worker). This
-// thread waits, so it is for the time before a job begins.
+// Runs a program and returns its output, within limits of time and size. launcher/own_worker uses it to query a worker program.
+// The calling thread blocks, so it is used only before a job begins.
 #pragma once
 
 #include <chrono>
@@ -14,16 +14,16 @@ struct ProgramOutput {
   End end = End::kExited;
   int number = 0;          // the exit code, the signal, or the errno of kNotStarted
   std::string text;        // its standard output
-  std::string complaints;  // its standard error, of which the end is cut off
+  std::string complaints;  // its standard error, cut off at a limit
 };
 
 struct OutputLimits {
   std::chrono::milliseconds time{60'000};
-  std::size_t bytes = std::size_t{1} << 20;  // of standard output
+  std::size_t bytes = std::size_t{1} << 20;  // limit for standard output
 };
 
-// Runs command[0], which has to be a path, in a process group of its own with nothing to read. Past a limit the whole group is
-// killed. When the program has ended, what other processes of it print later is not awaited.
+// Runs command[0], which must be a path, in its own process group and with empty standard input. If a limit is exceeded, the
+// whole group is killed. Output that other processes of the group print after the program's end is not awaited.
 ProgramOutput output_of(const std::vector<std::string>& command, const OutputLimits& limits = {});
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// What descriptor 0 of this process is, as far as that decides who may read it.
+// Properties of this process's descriptor 0 that decide which process may read it.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@ namespace ddprun {
 
 struct StandardInput {
   bool terminal = false;
-  bool in_foreground = false;  // this process group is the one that gets the terminal's keys
+  bool in_foreground = false;  // this process group receives the terminal's keys
 };
 
 inline StandardInput own_standard_input() {

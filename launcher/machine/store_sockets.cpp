@@ -27,14 +27,14 @@ namespace {
                    std::generic_category().message(error) + "; --agent-store off leaves the store to rank 0");
 }
 
-// Listens there. Returns -1 with errno set when that is not possible.
+// Returns a listening socket, or -1 with errno set.
 int listening_at(const sockaddr& address, socklen_t size, bool dual_stack) {
   const int socket = ::socket(address.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return socket;
   const int on = 1;
   const int v6_only = dual_stack ? 0 : 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // The guardian may not have closed yet what listens for the round before.
+  // The guardian may still hold the sockets that listened for the previous round.
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   if (address.sa_family == AF_INET6) ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
   if (::bind(socket, &address, size) == 0 && ::listen(socket, SOMAXCONN) == 0) return socket;
@@ -74,7 +74,7 @@ int listening_everywhere(int port) {
 std::vector<std::string> addresses_of_store(const StorePlace& place, const std::vector<std::string>& beside) {
   const std::string& master = place.master_addr;
   const bool is_name = !is_number(master) && master != "localhost";
-  // Nodes that meet this one on different networks may resolve a name differently.
+  // The nodes may reach this one on different networks and resolve a name differently.
   const bool unknown = is_name || (place.many_machines && place.own_address.empty());
   if (unknown) return {};
   std::vector<std::string> addresses{"127.0.0.1", "::1"};

@@ -1,6 +1,6 @@
-// Where the store of a round's scripts listens: loopback on one machine, and the addresses at which the round's nodes reach
-// this one on many. launcher/agent/master_endpoint.hpp opens the sockets before the workers start, so that nobody knocks in
-// vain, and gives them to the guardian, which starts the store at the first knock.
+// Chooses where the store of a round's scripts listens: on loopback for one machine, and on the addresses at which the round's
+// nodes reach this one otherwise. launcher/agent/master_endpoint.hpp opens the sockets before the workers start, so that no
+// connection is refused. The guardian receives them and starts the store at the first connection.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ struct StorePlace {
   std::string master_addr;  // MASTER_ADDR
   int port = 0;
   bool many_machines = false;
-  std::string own_address{};  // where other nodes reach this one; may be empty
+  std::string own_address{};  // address at which other nodes reach this one; may be empty
 };
 
-// Numbers, of which some may not be this machine's. Empty: all addresses, since nothing better is known.
+// Numeric addresses, some of which may not belong to this machine. Empty means all addresses, if no better choice is known.
 // `beside`: the addresses of the interface that has own_address.
 std::vector<std::string> addresses_of_store(const StorePlace& place, const std::vector<std::string>& beside);
 
-// The same, with `beside` looked up on this machine.
+// The same, with `beside` determined on this machine.
 std::vector<std::string> addresses_of_store(const StorePlace& place);
 
-// Listening sockets that do not block. Closes them.
+// Owns non-blocking listening sockets and closes them.
 class ListeningSockets {
  public:
   ListeningSockets() = default;
@@ -40,7 +40,7 @@ class ListeningSockets {
   std::vector<int> all_;
 };
 
-// Throws UsageError when another program listens there.
+// Throws UsageError if another program listens there.
 ListeningSockets open_store_sockets(const StorePlace& place);
 
 }  // namespace ddprun

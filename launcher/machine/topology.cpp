@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr char kModule[] = "libddprun_topology.so";
 
-// The module stays open: it is needed once, and unloading a library that has state is risky.
+// The module is never closed: it is used only once, and unloading a library that has state is risky.
 TopologyModuleEntry* open_module() {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();

@@ -1,10 +1,11 @@
-// The border between ddprun and its hwloc module (libddprun_topology.so, opened with dlopen): C functions and plain values
-// only, since ddprun carries a C++ library of its own. topology.cpp calls, hwloc/topology_module.cpp answers.
+// The interface between ddprun and its hwloc module (libddprun_topology.so, opened with dlopen). It uses C functions and plain
+// values only, since ddprun has its own copy of the C++ library. topology.cpp calls it, hwloc/topology_module.cpp implements
+// it.
 #pragma once
 
 namespace ddprun {
 
-// The callbacks that receive what the module finds; it passes `receiver` to them unchanged.
+// Callbacks that receive the module's results; it passes `receiver` to them unchanged.
 struct TopologySink {
   void* receiver;
   void (*cpu)(void* receiver, int id, int core, int cache, int node, int socket, int allowed);
@@ -14,7 +15,7 @@ struct TopologySink {
 inline constexpr int kTopologyModuleVersion = 1;
 inline constexpr char kTopologyModuleEntry[] = "ddprun_read_topology";
 
-// Returns null on success, else a message that says what went wrong.
+// Returns null on success, else an error message.
 using TopologyModuleEntry = const char*(int version, const char* const* bus_ids, int bus_id_count, const TopologySink* sink);
 
 }  // namespace ddprun

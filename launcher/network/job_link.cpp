@@ -1,4 +1,4 @@
-// Implementation of job_link.hpp: one function a message.
+// Implementation of job_link.hpp: one function per message.
 #include "launcher/network/job_link.hpp"
 
 #include <netdb.h>
@@ -25,10 +25,10 @@ using rendezvous::NodeNotice;
 namespace member_event = rendezvous::member_event;
 namespace member_action = rendezvous::member_action;
 
-// How long a round waits for the resolver to say whether its master's name means a loopback address here.
+// Maximum time for which a round waits for the resolver to find out whether its master's name means a loopback address here.
 constexpr std::chrono::seconds kMostOfTheResolver{2};
 
-// True for events that AgentState understands only after it knows of the round before.
+// True for events that AgentState can handle only after it knows the preceding round.
 bool concerns_workers(const rendezvous::ShellEvent& event) {
   using rendezvous::CannotJoin, rendezvous::NobodyThere, rendezvous::EntrustFarewell;
   return std::visit<bool>(
@@ -45,7 +45,7 @@ std::string to_text(const rendezvous::Address& address) {
   return (bare_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
-// The sockaddr of a numeric address; returns 0 when `host` is none.
+// The sockaddr of a numeric address; returns 0 if `host` is not numeric.
 socklen_t to_sockaddr(const std::string& host, std::uint16_t port, sockaddr_storage& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -91,12 +91,12 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
           },
           [this](const std::string& line) { say(NodeNotice::Kind::kRefused, line); }) {}
 
-// Only the coordinator's node hears of checkpoints, so it knows best how far the run has come.
+// Checkpoints are reported only to the coordinator's node, so that node knows best how far the run has progressed.
 rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
   settings.take_store_client = [this](int fd, std::string_view bytes) { return store_clients_of_port_.take(fd, bytes); };
   settings.node.member.master_port = static_cast<std::uint16_t>(next_port_->port());
-  // Workers may take the shutdown timeout, and an agent takes up to a minute to see that even SIGKILL does not end one
-  // (slow_stop.hpp).
+  // Added to the shutdown timeout of the workers, since an agent takes up to a minute to detect that even SIGKILL does not end
+  // one (slow_stop.hpp).
   constexpr std::chrono::seconds kBesideTheStop{75};
   settings.node.coordinator.ready_timeout =
       std::max(settings.node.coordinator.ready_timeout, plan_.shutdown_timeout + kBesideTheStop);
@@ -192,7 +192,8 @@ void JobLink::handle(member_action::StartWorkers&& event) {
   look_up_master();
 }
 
-// Only the resolver knows whether the name means "this node" on every node (master_address). Leases are kept meanwhile.
+// Only the resolver knows whether the name means "this node" on every node (master_address). Lease messages continue in the
+// meantime.
 void JobLink::look_up_master() {
   const std::string named = named_master(round_.newest()).host;
   const std::string& leader = shell_.leader_address();
@@ -248,17 +249,17 @@ void JobLink::handle(member_action::AnswerStore&& event) {
 }
 
 void JobLink::handle(member_action::Say&& event) {
-  // The action StopWorkers says it already.
+  // The handler of StopWorkers reports it.
   if (event.notice.kind == NodeNotice::Kind::kRoundOver) return;
   if (event.notice.kind == NodeNotice::Kind::kReleased) {
     if (closes_meet_port_) shell_.close_meet_port();
-    store_clients_of_port_.expect();  // other nodes may start their workers before this one
+    store_clients_of_port_.expect();  // other nodes may start their workers before this node does
   }
   event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
 
-// A new round has no keys, and the waiters of the old round are gone.
+// A new round starts without keys. Waiters of the old round have ended.
 void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
   if (event.ask.round != store_round_) {
     store_.clear();
@@ -279,9 +280,9 @@ void JobLink::say(NodeNotice::Kind kind, std::string text) {
 
 // ---- the round's master ----
 
-// In a static job, each node may know the first coordinator by another address, because of a NAT or a tunnel. So its master is
-// at the address typed on this node. Such a master has the coordinator's listening port, or the port typed here. The master of
-// a later coordinator has another port.
+// In a static job, each node may know the first coordinator by a different address, because of a NAT or a tunnel. So this node
+// uses the address that was typed here. This applies to a master at the coordinator's listening port, or at the port typed
+// here. The master of a later coordinator has another port.
 rendezvous::Address JobLink::named_master(const rendezvous::Release& release) const {
   const RendezvousPlan& meeting = plan_.rendezvous;
   const rendezvous::Address& master = release.master;
@@ -291,7 +292,7 @@ rendezvous::Address JobLink::named_master(const rendezvous::Release& release) co
   return may_be_typed && is_first ? rendezvous::Address{meeting.host, static_cast<std::uint16_t>(meeting.port)} : master;
 }
 
-// A loopback name means "this node" on every node. It is replaced by the address at which this node found the coordinator.
+// A loopback name means "this node" on every node. It is replaced by the address at which this node reached the coordinator.
 rendezvous::Address JobLink::master() const {
   const rendezvous::Address named = named_master(release());
   const std::string& leader = shell_.leader_address();

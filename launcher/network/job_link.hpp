@@ -1,7 +1,7 @@
-// How one node's agent takes part in a job on many machines. It is between AgentState (what the workers here do) and NodeShell
-// (what the nodes agree on). launcher/agent/agent_shell.cpp makes one when there is more than one machine, and passes it a
-// member's actions. It also serves the workers' store when this node coordinates, and holds the port that the next round may
-// use as MASTER_PORT.
+// Connects one node's agent to a multi-node job. It sits between AgentState (state of this node's workers) and NodeShell
+// (agreement among nodes). launcher/agent/agent_shell.cpp creates one if there is more than one machine, and passes it a
+// member's actions. It also serves the workers' store while this node is the coordinator, and holds the port that the next
+// round may use as MASTER_PORT.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,10 @@ class JobLink {
   struct Hooks {
     std::function<void(const AgentEvent&)> feed;
     std::function<void(const RunEvent&)> publish;
-    // No worker may run past that time; the guardian kills them then.
+    // No worker may run past that time. The guardian then kills the workers.
     std::function<void(std::optional<std::chrono::nanoseconds> since_boot)> set_deadline;
     std::function<void(int local_rank, const channel::StoreReply&)> answer_worker;
-    // The guardian sends it when this agent is dead.
+    // The message that the guardian sends if this agent has died.
     std::function<void(const guardian::LastWord&)> entrust;
   };
 
@@ -63,16 +63,16 @@ class JobLink {
   const rendezvous::Release& release() const { return round_.current(); }
   // MASTER_ADDR and MASTER_PORT for the workers of this node.
   rendezvous::Address master() const;
-  // MASTER_PORT, held by this node when rank 0 is here.
+  // Reserves MASTER_PORT if rank 0 is on this node.
   std::optional<HeldPort> hold_master_port();
-  // This agent itself listens at the round's MASTER_PORT, and passes clients to the store.
+  // True if this agent itself listens at the round's MASTER_PORT and passes clients to the store.
   bool listens_for_store() const { return release().group_rank == 0 && release().master.port == shell_.port_with_store(); }
   ListeningSockets open_store(const StorePlace& place) { return store_clients_of_port_.open(addresses_of_store(place)); }
   void refuse_store_clients() { store_clients_of_port_.refuse(); }
-  // This node's address as other nodes see it; may be empty.
+  // This node's address as seen by other nodes; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
   FileQueue& records() { return shell_.records(); }
-  // For how long the coordinator had not answered when its grant ended.
+  // How long the coordinator had not answered when its grant ended.
   double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
 
  private:
@@ -107,16 +107,16 @@ class JobLink {
   Hooks hooks_;
   std::string token_file_;
   bool closes_meet_port_;
-  std::optional<HeldPort> next_port_;                // offered for the next round
-  StoreClients store_clients_of_port_;               // clients of the scripts' store
-  StoreServer store_;                                // the store of ddptrain's workers
+  std::optional<HeldPort> next_port_;                // the port that is offered for the next round
+  StoreClients store_clients_of_port_;               // connections to the scripts' store
+  StoreServer store_;                                // the store for ddptrain's workers
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
   RoundOfWorkers round_;
   NameLookup names_;
   boost::asio::steady_timer name_timer_;
-  std::map<std::string, bool> is_loopback_name_;  // the resolver's answers
-  rendezvous::Time answered_{};                   // when the newest grant came
+  std::map<std::string, bool> is_loopback_name_;  // cached answers of the resolver
+  rendezvous::Time answered_{};                   // when the newest grant arrived
   rendezvous::Time granted_until_{};
   std::int64_t newest_checkpoint_ = -1;
   std::int64_t resumed_from_ = -1;

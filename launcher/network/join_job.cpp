@@ -38,7 +38,8 @@ constexpr int kFormat = 1;
 constexpr milliseconds kAttempt{4000};
 constexpr milliseconds kPatience{600'000};
 
-// Options of the coordinator that concern only its own node, or travel in another form (the policy as its text).
+// The coordinator's options that are not sent: they concern only its own node, or are sent in another form (the policy as its
+// text).
 constexpr std::array<std::string_view, 21> kOfOneNode{
     "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",     "quiet",
     "verbose",        "dry-run",          "help",      "version",    "fresh",        "log-dir", "help-all", "print-man",
@@ -72,7 +73,7 @@ Endpoint parse_endpoint(const std::string& text) {
   throw Error(ExitCode::kPeersMissing, failure.message);
 }
 
-// Sends one request; the connection ends with the answer.
+// Sends one request. The connection ends with the answer.
 std::string ask(const Endpoint& endpoint, const Token& token, const std::string& local_address) {
   const auto begin = std::chrono::steady_clock::now();
   bool told = false;
@@ -134,14 +135,14 @@ std::vector<std::string> shared_options(const Settings& settings) {
   return words;
 }
 
-// Writes a file that the coordinator sent, for this node's own ddprun to read.
+// Writes a file sent by the coordinator, which this node's ddprun then reads.
 fs::path keep_file(JoinedJob& job, const char* name, const std::string& text) {
   if (job.files.empty()) job.files = make_temporary_folder("ddprun-join-");
   write_file_atomically(job.files / name, text);
   return job.files / name;
 }
 
-// The first word that JSON cannot hold. Replacing its bytes would make this node run another command.
+// The first word that is not valid UTF-8, which JSON cannot hold. Replacing its bytes would make this node run another command.
 std::optional<std::string> not_utf8(const Arguments& arguments, const fs::path& cwd) {
   std::vector<std::string> words = shared_options(arguments.settings);
   words.insert(words.end(), arguments.positional.begin(), arguments.positional.end());
@@ -207,7 +208,7 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
     job.folder = json.at("folder").get<std::string>();
     std::vector<std::string> options = json.at("options").get<std::vector<std::string>>();
     std::vector<std::string> positional = json.at("positional").get<std::vector<std::string>>();
-    // Escaped: with control characters the coordinator could hide on the terminal what is run here.
+    // Escaped: with control characters the coordinator could hide on the terminal which command is run here.
     say("joining the job '" + printable(job.run_id) + "'; the node at " + own.positional.front() +
         " has this one run: " + printable(shown(positional)));
     if (json.contains("config")) positional = {keep_file(job, "config.json", json.at("config").get<std::string>()).string()};
@@ -216,7 +217,7 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
                         keep_file(job, "restart-policy.json", json.at("restart_policy").get<std::string>()).string());
     }
     if (const auto run_dir = json.at("run_dir").get<std::string>(); !run_dir.empty()) options.push_back("--run-dir=" + run_dir);
-    // This node's own options come last, so they win.
+    // This node's own options come last, so they take precedence.
     for (const OptionSpec& option : option_table()) {
       if (!own.settings.given(option.name) || option.name == "token-file") continue;
       const Setting& setting = *own.settings.find(option.name);

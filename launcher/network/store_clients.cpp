@@ -23,10 +23,11 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-constexpr unsigned char kLargestQuery = 31;  // queries have small numbers; text protocols begin with a character above
+// A query's first byte is a small number; text protocols begin with a larger character.
+constexpr unsigned char kLargestQuery = 31;
 constexpr std::size_t kMostClientsWaiting = 1024;
 
-// Anybody can connect, so clients that wait leave most descriptors to the rest of the agent.
+// Limits the number of waiting clients. Any host can connect, so most descriptors are reserved for the rest of the agent.
 std::size_t most_clients_waiting() {
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return kMostClientsWaiting;
@@ -45,7 +46,7 @@ std::string own_end_of(int fd) {
   return ip.to_string();
 }
 
-// The listener sets short timeouts for agents. A store client keeps TCP's defaults, as with a TCPStore in rank 0.
+// The listener sets short timeouts for agents. A store client gets TCP's defaults back, as with a TCPStore in rank 0.
 void end_timeouts_of(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);
@@ -61,7 +62,8 @@ void StoreClients::refuse() {
   store_.close(ignored);
 }
 
-// The store of the round before is still open if this node's workers ended first. No client of the new round may come to it.
+// If this node's workers ended first, the store of the previous round is still open. Clients of the new round must not reach
+// it.
 void StoreClients::expect() {
   expected_ = true;
   boost::system::error_code ignored;
@@ -96,7 +98,7 @@ ListeningSockets StoreClients::open(const std::vector<std::string>& addresses) {
   return of_store;
 }
 
-// While no store is open, the addresses of the next one are unknown: pass_on() checks each client again.
+// While no store is open, the addresses of the next one are unknown. So pass_on() checks each client again.
 bool StoreClients::is_for_store(int fd) const {
   return !store_.is_open() || addresses_.empty() || std::ranges::find(addresses_, own_end_of(fd)) != addresses_.end();
 }

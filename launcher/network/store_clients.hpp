@@ -28,14 +28,15 @@ class StoreClients {
  public:
   explicit StoreClients(boost::asio::io_context& io) : store_(io) {}
 
-  // A round was released, and its store may be on this node. Before the first call, clients are refused.
+  // Call it when a round was released whose store may be on this node. Before the first call, clients are refused.
   void expect();
-  // The round's store is on another node or in rank 0's process. Closes the clients that wait.
+  // Call it if the round's store is on another node or in rank 0's process. Closes the waiting clients.
   void refuse();
-  // A peer has connected and sent `bytes`. True: it is passed on or waits, and the caller closes its own descriptor.
+  // Call it when a peer has connected and sent `bytes`. Returns true if the client is passed on or waits; the caller then
+  // closes its own descriptor.
   bool take(int fd, std::string_view bytes);
-  // Opens the store of a new round. Returns the socket from which its process takes clients. Passes on only connections to
-  // these addresses of this machine; empty: all connections.
+  // Opens the store of a new round. Returns the socket from which its process receives clients. Only connections to `addresses`
+  // of this machine are passed on; empty: all connections.
   ListeningSockets open(const std::vector<std::string>& addresses);
 
  private:
@@ -52,7 +53,7 @@ class StoreClients {
   std::vector<std::string> addresses_;
   std::deque<Client> waiting_;
   bool expected_ = false;
-  bool is_full_ = false;  // the socket is full of clients that the process has not taken yet
+  bool is_full_ = false;  // the socket is full of clients that the process has not received yet
 };
 
 }  // namespace ddprun

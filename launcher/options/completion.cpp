@@ -1,5 +1,5 @@
-// Implementation of completion.hpp. Each script completes options, the words that some options take, folders, and elsewhere
-// files. Those of bash, zsh and fish also complete subcommands with their options, and keys after a .json.
+// Implementation of completion.hpp. Each script completes options, option values that are words, folders, and otherwise files.
+// The scripts for bash, zsh and fish also complete subcommands with their options, and config keys after a .json.
 #include "launcher/options/completion.hpp"
 
 #include <vector>
@@ -30,7 +30,7 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
-// Inside fish's single quotes, a backslash and a quote need a backslash before them; fish also understands the quotes of
+// In fish's single quotes, a backslash and a quote must be escaped by a backslash. fish also accepts the quoting of
 // shell_quoted().
 std::string fish_text(std::string_view text) {
   std::string result;
@@ -51,7 +51,7 @@ std::string with_equals(std::span<const std::string> keys, char between) {
   return text;
 }
 
-// Completes a subcommand's name in bash, and the words after it.
+// Completes the name of a subcommand in bash, and its arguments.
 std::string bash_of_subcommands(const std::string& program) {
   if (program == "torchrun") return {};
   std::string names, cases;
@@ -89,7 +89,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
         shell_quoted(with_equals(keys, ' ')) + " -- \"$current\"))\n" +
         "    ((${#COMPREPLY[@]} == 0)) || compopt -o nospace 2>/dev/null\n";
   }
-  // Bash splits --option=word at the equals sign.
+  // COMP_WORDS has the equals sign as a separate word, since bash splits --option=word there.
   return "# bash completion of " + program + "; in ~/.bashrc: eval \"$(" + program + " --print-completion bash)\"\n" +  //
          "_" + program + "_complete() {\n" +                                                                            //
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n" +                   //
@@ -104,7 +104,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
 
-// The subcommands with their meanings, and the options of each, for zsh.
+// The subcommands with their descriptions, and the options of each, for zsh.
 std::string zsh_of_subcommands(const std::string& program, std::span<const std::string> keys) {
   std::string names, cases;
   for (const SubcommandSpec& each : kSubcommandTable) {
@@ -139,7 +139,8 @@ std::string for_zsh(const std::string& program, std::span<const std::string> key
     text += " \\\n    " + shell_quoted(spec);
   }
   text += subcommands ? " \\\n    '1: :_" + program + "_first' '*: :_" + program + "_rest'\n}\n" : " \\\n    '*: :_files'\n}\n";
-  // The user may source the script. Or compinit may load it from a folder of functions, where it runs as the function itself.
+  // There are two ways to load the script. The user may source it, or compinit may load it from a function folder, where it
+  // runs as the function itself.
   return text + "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _" + program + " \"$@\"; else compdef _" + program + " " +
          program + "; fi\n";
 }
@@ -150,7 +151,7 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
                      " --print-completion fish > ~/.config/fish/completions/" + program + ".fish\n";
   std::string subcommands;
   for (const SubcommandSpec& each : kSubcommandTable) subcommands += " " + std::string(each.name);
-  // A subcommand has options of its own, and only as the first word is it one.
+  // A word is a subcommand only in first position. A subcommand has its own options, so the launcher's are not completed there.
   const std::string of_launcher = program == "torchrun" ? "" : " -n 'not contains -- (commandline -opc)[2]" + subcommands + "'";
   for (const OptionSpec& option : options_of(program)) {
     text += complete + of_launcher + " -l " + std::string(option.name);

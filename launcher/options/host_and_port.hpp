@@ -1,8 +1,9 @@
-// HOST:PORT as users write it. Used for every option that names another machine. Pure.
+// Parses HOST:PORT as users write it. Used for every option that names another machine. Pure.
 //
-// An IPv6 address with a port needs brackets. Without them the text has two meanings, and guessing wrong costs ten minutes of
-// waiting for a host that does not exist: "fd00::7:29499" is no address (a group has four digits at most), and "fd00::7:2949"
-// is one, but more likely means port 2949 of fd00::7. Both are refused, and the message shows the form with brackets.
+// An IPv6 address with a port needs brackets. Without them the text is ambiguous, and a wrong guess costs ten minutes of
+// waiting for a host that does not exist. "fd00::7:29499" is not an address, since a group has at most four digits.
+// "fd00::7:2949" is an address, but more likely means port 2949 of fd00::7. Both are refused, and the message shows the form
+// with brackets.
 #pragma once
 
 #include <arpa/inet.h>
@@ -16,7 +17,7 @@
 namespace ddprun {
 
 struct HostAndPort {
-  std::string host;         // without brackets; may be empty where there is no port
+  std::string host;         // without brackets; may be empty if there is no port
   std::optional<int> port;  // 0 to 65535
 };
 
@@ -28,7 +29,7 @@ inline bool is_ipv6(std::string_view text) {
   return ::inet_pton(AF_INET6, std::string(text.substr(0, zone)).c_str(), &address) == 1;
 }
 
-// For an IPv6 address that is followed by a port without brackets: the form with brackets, to be shown in a message.
+// For an IPv6 address followed by a port without brackets: the form with brackets, for a message.
 inline std::optional<std::string> with_brackets(std::string_view text) {
   text = without_spaces_around(text);
   const std::size_t colon = text.rfind(':');
@@ -40,11 +41,11 @@ inline std::optional<std::string> with_brackets(std::string_view text) {
   return "[" + std::string(text.substr(0, colon)) + "]:" + std::string(last);
 }
 
-// HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone. nullopt when it is none of these.
+// Accepts HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone. Returns nullopt for any other text.
 inline std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
   text = without_spaces_around(text);
   std::string_view host = text;
-  std::string_view rest;  // with its colon
+  std::string_view rest;  // the part after the host, including its colon
   if (text.starts_with('[')) {
     const std::size_t end = text.find(']');
     if (end == std::string_view::npos) return std::nullopt;

@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Escapes what roff would misread: dashes that a user types, and lines that begin with a dot or a quote.
+// Escapes characters that roff would interpret: dashes that a user types, and lines that begin with a dot or a quote.
 std::string roff(std::string_view text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// --print-man: the manual page, made from the tables of options and subcommands. main() calls it, and so does the build for the
-// installed files. Pure.
+// --print-man: the manual page, generated from the tables of options and subcommands. main() calls it, and so does the build
+// for the installed files. Pure.
 #pragma once
 
 #include <string>

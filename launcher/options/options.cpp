@@ -1,5 +1,5 @@
-// Implementation of options.hpp. CLI11 splits options, counts flags and lets the last repeat win; options_normalise.cpp has
-// made argv plain before.
+// Implementation of options.hpp. CLI11 splits options, counts flags and lets the last repeat win. Before that,
+// options_normalise.cpp has converted argv to a uniform notation.
 #include "launcher/options/options.hpp"
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 using Kind = OptionSpec::Kind;
 
-// Each option that was given, once.
+// The set of options that were given.
 std::set<const OptionSpec*> options_in(std::span<const std::string> normalised) {
   std::set<const OptionSpec*> found;
   for (const std::string_view word : normalised) {
@@ -30,10 +30,10 @@ std::set<const OptionSpec*> options_in(std::span<const std::string> normalised) 
 
 std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std::string> options) {
   CLI::App app;
-  app.set_help_flag();  // here --help is an option like the others
+  app.set_help_flag();  // --help is handled like any other option
   std::map<std::string, std::string, std::less<>> given;
-  // CLI11 gets only the options that were given, whose names are known to be right. Registering all of them took a third of all
-  // instructions of a start.
+  // Only options that were given are registered with CLI11; their names are already checked. Registering all options took a
+  // third of all instructions of a start.
   for (const OptionSpec* option : options_in(options)) {
     const std::string name(option->name);
     if (option->kind == Kind::kValue) {
@@ -43,7 +43,7 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
       app.add_flag_function("--" + name, [&given, name](std::int64_t count) { given[name] = std::to_string(count); });
     }
   }
-  // Name and value become two words, since CLI11 takes "--name=" for a missing value. CLI11 wants the words in reverse order.
+  // Name and value become two words, since CLI11 reads "--name=" as a missing value. CLI11 expects the words in reverse order.
   std::vector<std::string> words;
   for (const auto& option : options) {
     const std::size_t equals = option.find('=');
@@ -59,7 +59,8 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
   return given;
 }
 
-// Options that print a text and end: a variable must not make every start do that.
+// Options that print a text and exit. They are not read from the environment, since a variable would then make every start
+// exit.
 constexpr std::array<std::string_view, 6> kOnlyOnTheCommandLine{"help",          "help-all",         "version",
                                                                 "torchrun-help", "print-completion", "print-man"};
 
@@ -71,7 +72,7 @@ std::string joined(const std::vector<std::string_view>& words) {
   return text;
 }
 
-// Flags in the environment are numbers, as in torchrun: PET_STANDALONE=0 is off, =yes is an error.
+// Flags in the environment are numbers, as in torchrun: PET_STANDALONE=0 means off, =yes is an error.
 void check_type(const OptionSpec& option, const Setting& setting) {
   using Type = OptionSpec::Type;
   if (option.kind != Kind::kValue) {
@@ -82,7 +83,7 @@ void check_type(const OptionSpec& option, const Setting& setting) {
   if (option.type == Type::kText) return;
   const std::vector<std::string_view> words = words_of(option);
   if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
-  // A number that is too large is refused later, where the option's range is known.
+  // The range of a number is checked later, by the code that knows the option's range.
   const std::string or_words = words.empty() ? "" : ", or " + joined(words);
   if (option.type == Type::kWhole && !reads_as_whole(setting.value)) refuse(option.name, setting, "a whole number" + or_words);
   if (option.type == Type::kDecimal && !reads_as_decimal(setting.value)) refuse(option.name, setting, "a number" + or_words);

@@ -1,5 +1,5 @@
-// Turns argv and the environment into settings: for each option of the table the value that won, and where it came from. main()
-// calls it; plan.cpp gives the values their meaning. Pure: the caller passes the environment in.
+// Converts argv and the environment into settings: the effective value of each option in the table, and its source. main()
+// calls it; plan.cpp interprets the values. Pure: the caller passes the environment in.
 #pragma once
 
 #include <filesystem>
@@ -22,15 +22,15 @@ struct Setting {
   std::string source;  // "flag --max-restarts", "environment PET_MAX_RESTARTS", "default"
 };
 
-// The first of these that is set wins: flag, DDPRUN_*, PET_*, the option's other variable, the scheduler's value
-// (scheduler.hpp), the table's default. The last repeat of a flag wins.
+// The first of these that is set takes precedence: flag, DDPRUN_*, PET_*, the option's other variable, the scheduler's value
+// (scheduler.hpp), the table's default. If a flag is repeated, the last one counts.
 class Settings {
  public:
   Settings(std::span<const std::string> normalised_options, const Environment& environment);
 
-  // Nothing when the option is not set and the table has no default.
+  // nullptr if the option is not set and the table has no default.
   const Setting* find(std::string_view name) const;
-  bool given(std::string_view name) const;  // set by anything but the default
+  bool given(std::string_view name) const;  // set by any source except the default
   void adopt(std::string_view name, Setting setting);
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
@@ -42,15 +42,15 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-// The name by which the program was started: under the name torchrun, through a link, it behaves as torchrun does.
+// The name by which the program was started. If a link named torchrun starts it, it behaves like torchrun.
 enum class CalledAs { kDdprun, kTorchrun };
 
 struct Arguments {
   Settings settings;
   std::vector<std::string> positional;
   CalledAs called_as = CalledAs::kDdprun;
-  std::filesystem::path called_from;  // the folder in argv[0]; empty: found on PATH
-  std::vector<std::string> warnings;  // about the scheduler's values
+  std::filesystem::path called_from;  // the folder in argv[0]; empty if the program was found on PATH
+  std::vector<std::string> warnings;  // warnings about the scheduler's values
 };
 
 // `args` are without argv[0]. Throws UsageError.
@@ -62,7 +62,7 @@ Arguments parse_arguments(std::span<const std::string> args, const Environment& 
 inline constexpr const char* kNothingToRun =
     "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples";
 
-// The text of --help shows the most important options, in 80 columns and 30 lines; under the name torchrun, torchrun's.
+// The text of --help: the most important options, in 80 columns and 30 lines. Under the name torchrun it is torchrun's text.
 std::string help_text(CalledAs called_as);
 
 // The text of --help-all: every option with its explanation, in 80 columns.

@@ -1,5 +1,5 @@
-// --help and --help-all, made from the option table so that they are always right. --help is one small screen with the most
-// important options, --help-all has all of them; docs/command-line.md tells the rest.
+// --help and --help-all, generated from the option table so that they are always correct. --help is one small screen with the
+// most important options, --help-all lists all of them. docs/command-line.md has further details.
 #include <algorithm>
 #include <array>
 
@@ -11,8 +11,8 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kColumn = 34;       // of torchrun's help
-constexpr std::size_t kShortColumn = 38;  // of --help, which fits 80 columns and 30 lines
+constexpr std::size_t kColumn = 34;       // column of the descriptions in torchrun's help
+constexpr std::size_t kShortColumn = 38;  // column of the descriptions in --help, which fits 80 columns and 30 lines
 
 // The rows of --help.
 struct InShort {
@@ -52,7 +52,7 @@ std::string wrapped(std::string_view words) {
   return text + line + "\n";
 }
 
-// Every option of torchrun, a line each.
+// Every option of torchrun, one per line.
 std::string torchruns_help() {
   std::string text =
       "Usage: torchrun [options] SCRIPT [arguments ...]\n"

@@ -23,7 +23,7 @@ const OptionSpec& find_or_throw(std::string_view typed) {
   const std::string name = with_dashes(typed);
   if (const OptionSpec* exact = find_option(name)) return *exact;
 
-  // A prefix that is unique among torchrun's options keeps its meaning, whatever options ddprun adds.
+  // A prefix that is unique among torchrun's options keeps its meaning, even if ddprun adds options with the same prefix.
   std::vector<const OptionSpec*> matches, of_torchrun;
   for (const OptionSpec& option : option_table()) {
     if (name.empty() || !option.name.starts_with(name)) continue;
@@ -57,7 +57,7 @@ bool looks_like_option(std::string_view word) {
          (name.starts_with("--") && find_option(with_dashes(name.substr(2))) != nullptr);
 }
 
-// The word after args[i], which is its value; advances i to it.
+// Returns the word after args[i], the option's value, and advances i to it.
 std::string next_value(std::span<const std::string> args, std::size_t& i, const OptionSpec& option) {
   if (i + 1 == args.size() || looks_like_option(args[i + 1])) {
     throw UsageError("--" + std::string(option.name) + " needs a value (" + std::string(option.value_name) + ")" +
@@ -88,7 +88,7 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   }
 }
 
-// Whether some option says that the first positional argument is no config, whatever its name.
+// Whether an option states that the first positional argument is not a config, whatever its name.
 bool names_a_program(const std::vector<std::string>& options) {
   return std::any_of(options.begin(), options.end(), [](const std::string& option) {
     return option == "--module" || option == "--no-python" || option == "--run-path";
@@ -104,7 +104,7 @@ std::vector<std::string> own_options_in(std::span<const std::string> arguments) 
     if (!word.starts_with("--")) continue;
     const std::string name =
         with_dashes(word.substr(2, word.find('=') == std::string_view::npos ? word.npos : word.find('=') - 2));
-    // Scripts have options of these names, too.
+    // Scripts often have options of these names as well.
     constexpr std::string_view kOfScripts[] = {"help",    "version", "verbose", "quiet",        "resume", "json",
                                                "run-dir", "log-dir", "role",    "start-method", "worker"};
     if (find_option(name) != nullptr && std::ranges::find(kOfScripts, name) == std::end(kOfScripts))
@@ -113,7 +113,7 @@ std::vector<std::string> own_options_in(std::span<const std::string> arguments) 
   return found;
 }
 
-// A config has no arguments but "key.path=value", so options may stand between and behind them.
+// The only arguments of a config are "key.path=value", so options may stand between and after them.
 NormalisedArguments normalise(std::span<const std::string> args) {
   NormalisedArguments result;
   std::size_t i = 0;

@@ -1,6 +1,6 @@
-// Makes argv plain before CLI11 sees it: dash and underscore spellings, unique prefixes, letters, values after '=', and the cut
-// at the first positional argument, after which every word is left alone. CLI11 can do none of this. Pure; options.cpp calls
-// it.
+// Converts argv to a uniform notation before CLI11 parses it: spellings with dashes or underscores, unique prefixes, short
+// options, and values after '='. It also finds the first positional argument; all words after it are unchanged. CLI11 supports
+// none of this. Pure; options.cpp calls it.
 #pragma once
 
 #include <span>
@@ -10,7 +10,8 @@
 namespace ddprun {
 
 struct NormalisedArguments {
-  std::vector<std::string> options;     // "--name", "--name=value" with full names from the table; repeats keep their order
+  // "--name" or "--name=value" with full names from the table; repeated options keep their order
+  std::vector<std::string> options;
   std::vector<std::string> positional;  // the program or config and all words after it, unchanged
 };
 
@@ -18,7 +19,8 @@ struct NormalisedArguments {
 // option, a missing value, or a value for a flag; each message names the option and the nearest valid one.
 NormalisedArguments normalise(std::span<const std::string> args);
 
-// Options of ddprun among the arguments of a script, "--nproc-per-node", without those that scripts often have as well.
+// Options of ddprun that occur among a script's arguments, such as "--nproc-per-node". Names that scripts often use themselves
+// are excluded.
 std::vector<std::string> own_options_in(std::span<const std::string> arguments);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The one table of the launcher's options: name, value, environment variables, default, group and text for --help. The
-// normaliser, the parser, --help, --dry-run and docs/command-line.md all follow it, so a new option is added only here.
+// The single table of the launcher's options: name, value, environment variables, default, group and text for --help. The
+// normaliser, the parser, --help, --dry-run and docs/command-line.md are all based on it, so a new option is added only here.
 #pragma once
 
 #include <span>
@@ -13,17 +13,17 @@ enum class OptionGroup { kWorkers, kRun, kProgram, kNodes, kOutput, kSeldom, kNo
 
 struct OptionSpec {
   enum class Kind { kValue, kFlag, kCount };
-  // The parser checks values by these types, the plan checks the rest. A word of value_name that begins with a small letter is
-  // always accepted: "N|auto". kWord accepts nothing else.
+  // The parser checks values by these types; the plan checks everything else. A lower-case word in value_name, as "auto" in
+  // "N|auto", is always accepted. kWord accepts only such words.
   enum class Type { kText, kWhole, kDecimal, kWord };
   std::string_view name;  // "nproc-per-node", without dashes
   char letter = 0;        // 'm' for -m; 0: none
   Kind kind = Kind::kValue;
   OptionGroup group = OptionGroup::kRun;
   std::string_view value_name;      // "N|auto|cpu|gpu"; empty for flags
-  std::string_view default_text;    // the value when the option is not set; empty: the plan decides
+  std::string_view default_text;    // the default value; empty: the plan decides
   std::string_view doc;             // one line for --help
-  std::string_view other_variable;  // a variable that is read after DDPRUN_* and PET_*; may be empty
+  std::string_view other_variable;  // a further variable, read after DDPRUN_* and PET_*; may be empty
   Type type = Type::kText;
 };
 

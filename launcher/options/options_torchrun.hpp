@@ -1,5 +1,6 @@
-// What ddprun does with each option and variable of torchrun: the same, something better, or nothing, and why. --torchrun-help,
-// the table in docs/torchrun.md (a test compares them) and the answer to "is this an option of torchrun?" come from it.
+// Lists how ddprun treats each option and variable of torchrun: the same, better, or ignored, with the reason. It is the source
+// of --torchrun-help, of the table in docs/torchrun.md (a test compares them), and of the check whether an option belongs to
+// torchrun.
 #pragma once
 
 #include <span>
@@ -11,13 +12,13 @@ namespace ddprun {
 enum class TorchrunSupport { kSame, kBetter, kNoEffect };
 
 struct TorchrunRow {
-  std::string_view name;  // "nproc-per-node", or the name of a variable
+  std::string_view name;  // "nproc-per-node", or the name of an environment variable
   TorchrunSupport support = TorchrunSupport::kSame;
   std::string_view why;
 };
 
 std::span<const TorchrunRow> torchrun_options();    // torchrun 2.11 to 2.15, in the order of torchrun's own --help
-std::span<const TorchrunRow> torchrun_variables();  // except PET_<NAME>
+std::span<const TorchrunRow> torchrun_variables();  // all variables except PET_<NAME>
 
 bool is_torchrun_option(std::string_view name);
 

@@ -1,5 +1,5 @@
-// Numbers as people and Python write them: spaces around them and a plus sign are allowed, any other character besides the
-// digits is not. It is used wherever an option's text becomes a number. Pure.
+// Parses numbers as people and Python write them: spaces around the number and a plus sign are allowed, any other character
+// except digits is not. Used to convert the text of any option to a number. Pure.
 #pragma once
 
 #include <charconv>
@@ -24,14 +24,14 @@ inline std::string_view without_spaces_and_plus(std::string_view text) {
   return text;
 }
 
-// Whether the text is a whole number of any size, even one that is too large for a number here.
+// Whether the text is a whole number of any size, even one that does not fit into 64 bits.
 inline bool reads_as_whole(std::string_view text) {
   text = without_spaces_and_plus(text);
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// The same for a number that may have a fraction.
+// The same for a number that may have a fractional part.
 inline bool reads_as_decimal(std::string_view text) {
   text = without_spaces_and_plus(text);
   const auto number = leading_decimal(text);

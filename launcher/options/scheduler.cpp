@@ -1,7 +1,8 @@
 // See scheduler.hpp.
 //
-// Note: which values are taken. --nnodes 1 or --standalone means this machine alone, whatever else the scheduler has started. A
-// node's rank is taken only together with the scheduler's address: Slurm's node 0 does not own an address that the user chose.
+// Note: which values are taken. --nnodes 1 or --standalone means this machine alone, even if the scheduler has started agents
+// on other nodes. A node's rank is taken only together with the scheduler's address: Slurm's node 0 does not own an address
+// that the user chose.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 namespace ddprun {
 namespace {
 
-constexpr std::int64_t kMostSteps = 0xfffffff0;  // above: the batch script, the external step, an interactive allocation
+// Higher step ids are the batch script, the external step and interactive allocations.
+constexpr std::int64_t kMostSteps = 0xfffffff0;
 
 class Reading {
  public:
@@ -28,7 +30,7 @@ class Reading {
     if (is_standalone()) return true;
     const std::string nodes = given_.text("nnodes");
     return given_.given("nnodes") &&
-           parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':' find returns npos, and npos + 1 is 0
+           parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':' find() returns npos, and npos + 1 is 0
   }
   bool is_static() const { return given_.text("rdzv-backend") == "static"; }
   bool knows_nodes() const { return given_.given("nnodes"); }
@@ -37,7 +39,7 @@ class Reading {
     if (!given_.given(option)) found.values.push_back({option, {std::move(value), source}});
   }
 
-  // Offers the address where agents meet, and this agent's rank among them.
+  // Adds the address at which agents meet, and this agent's rank, unless the user gave them.
   void offer_place(const std::string& master, const std::string& master_source, std::int64_t rank,
                    const std::string& rank_source) {
     if (!is_static()) return offer("rdzv-endpoint", master, master_source);
@@ -59,9 +61,9 @@ bool in_step(const Reading& read) {
   return step >= 0 && step < kMostSteps && read.number("SLURM_NODEID") >= 0;
 }
 
-// Whether each node has one agent. Where one has more: false if the user gave the number of agents (--nnodes above 1) or wants
-// a job for each task (--standalone), else it throws UsageError. On one node as on many: otherwise each task would run the
-// whole job and write the same checkpoints.
+// Whether each node has exactly one agent. If a node has more, the result is false if the user gave the number of agents
+// (--nnodes above 1) or wants one job per task (--standalone). Otherwise it throws UsageError, also for a single node: each
+// task would run the whole job and write the same checkpoints.
 bool has_an_agent_a_node(const Reading& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty() || read.is_standalone()) return true;
@@ -93,7 +95,7 @@ void look_at_allocation(Reading& read) {
                                 "(--nnodes 1 says that one is meant)");
 }
 
-// A pod of an indexed Job is called JOB-INDEX, and with a headless service JOB-INDEX.SERVICE.NAMESPACE....
+// The host name of a pod in an indexed Job is JOB-INDEX, or JOB-INDEX.SERVICE.NAMESPACE.... with a headless service.
 std::string name_of_first_pod(const std::string& full_name, const std::string& index) {
   const std::size_t dot = full_name.find('.');
   const std::string own = full_name.substr(0, dot);
@@ -106,7 +108,7 @@ std::string name_of_first_pod(const std::string& full_name, const std::string& i
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// A pod isn't told how many pods there are: an indexed Job may also be many jobs of one machine each.
+// A pod has no variable with the number of pods. An indexed Job may also consist of many independent single-machine jobs.
 void read_pod(Reading& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
   if (!read.knows_nodes() || read.one_machine_wanted()) return;

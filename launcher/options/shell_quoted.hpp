@@ -1,11 +1,11 @@
-// Text as a user must type it in a shell, for messages with commands and for shell scripts.
+// Quotes text for a shell, for messages with commands and for shell scripts.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// One word, in quotes only when it needs them: 'it'\''s'. Pure.
+// Quotes one word, but only if necessary: 'it'\''s'. Pure.
 std::string shell_quoted(const std::string& argument);
 
 }  // namespace ddprun

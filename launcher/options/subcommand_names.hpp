@@ -11,7 +11,7 @@ struct SubcommandSpec {
   std::string_view name;
   std::string_view arguments;  // as its usage line shows them
   std::string_view doc;        // one line
-  std::string_view options;    // its own options, with dashes and spaces between them; main's options are valid for join only
+  std::string_view options;    // its own options, with dashes and separated by spaces; main's options are valid for join only
 };
 
 inline constexpr std::array kSubcommandTable{

@@ -31,7 +31,7 @@ std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
 }
 
-// Each different line once, in the order of its first occurrence, with its number of occurrences.
+// Returns each distinct line once, in the order of first occurrence, with its count.
 std::vector<std::pair<std::string, int>> with_counts(const std::vector<std::string>& lines) {
   std::vector<std::pair<std::string, int>> counted;
   for (const std::string& line : lines) {
@@ -223,7 +223,7 @@ void Console::see(const WorkerEnded& event) {
   left_[event.rank] = event.time_ns;
 }
 
-// Said once they are all gone: a user who looks for a file that they should have written must know it.
+// Reported only after all workers have ended. SIGKILL may have prevented a worker from writing its files.
 void Console::tell_killed() {
   if (killed_.empty()) return;
   std::sort(killed_.begin(), killed_.end());
@@ -271,7 +271,8 @@ void Console::tell_failure(const Failure& failure) {
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 
-// Output of the worker that this console has shown is not repeated. Its last line is the reason when no better one is known.
+// Worker output that this console has already shown is not repeated. The last stderr line is the fallback reason if no better
+// one is known.
 void Console::tell_script_failure(const RoundFailed& event) {
   Failure first = event.first;
   const bool has_reason = !first.message.empty();
@@ -286,7 +287,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
     if (plan_.verbosity >= 1) complain(consequence_line(failure));
   }
   if (event.decision == RoundFailed::Decision::kRestart) return tell_decision(event);
-  // The last line of the output says why the job ends.
+  // The summary is printed last, so that the output ends with the reason why the job ended.
   if (summary) writer_.line(Stream::kStderr, failure_summary(plan_, event));
 }
 
@@ -348,12 +349,12 @@ void Console::see(const StandbyEnded& event) {
 void Console::see(const StopRequested& event) {
   writer_.set_bar("");
   if (plan_.verbosity < 0) return;
-  const bool patient = !train() && event.effect == StopRequested::Effect::kStops;  // saving has a time limit of its own
+  const bool patient = !train() && event.effect == StopRequested::Effect::kStops;  // saving has its own time limit
   const double seconds = std::chrono::duration<double>(plan_.shutdown_timeout).count();
   complain(signal_name(event.signal) + effect_of(event) +
            (patient ? "; they have " + format_duration(seconds) + " to end" : std::string()));
   if (train() || event.effect != StopRequested::Effect::kStops) return;
-  // This is perhaps why it hung.
+  // A rank that exited early may be the reason why the script hung and the user stopped it.
   Failure stop;
   stop.time_ns = event.time_ns;
   for (const std::string& line : early_leavers(left_, stop)) complain(line);
@@ -374,7 +375,7 @@ void Console::see(const WorkersLeft& event) {
   say(0, describe(event));
 }
 
-// A rank at the margin may begin and end every second. JSON events and the report have them all.
+// A rank close to the threshold may become slow and recover every second. JSON events and the report contain all changes.
 void Console::see(const Straggler& event) {
   constexpr std::int64_t kLeastBetween = 60'000'000'000;
   StragglerLines& lines = straggler_lines_[event.rank];
@@ -392,7 +393,8 @@ void Console::see(const HelperIgnored& event) {
   if (!std::exchange(helper_ignored_, true)) complain(describe(event));
 }
 
-// A script that loads PyTorch is silent for a long time after a restart. A program that prints at once needs no such line.
+// A script that loads PyTorch prints nothing for a long time after a restart. A program that prints immediately needs no such
+// line.
 void Console::see(const FirstOutput& event) {
   constexpr double kWorthSaying = 3;
   if (restarted_ && event.seconds >= kWorthSaying) say(0, printed("first output %.0f s after the restart", event.seconds));
@@ -408,7 +410,8 @@ void Console::see(const RunDirectoryRemoved& event) {
            "from now on goes to a new one of that name");
 }
 
-// Says what the last failure does not: earlier failures, the step that training has reached, and where the next start resumes.
+// Adds context that the last failure lacks: earlier failures, the step that training has reached, and where the next start
+// resumes.
 void Console::tell_where_it_stands() {
   int failures = 0;
   std::string causes;

@@ -1,6 +1,6 @@
-// What a person (or with --json a program) sees of a run: start, progress, evaluations, failures with their evidence, the end.
-// An observer of the agent's events, made by launcher/start/run_plan.cpp. Lines of workers go to the same ConsoleWriter
-// directly (worker_output.hpp).
+// The console view of a run: start, progress, evaluations, failures with their evidence, and the end. The text is for people,
+// or JSON for programs with --json. Console observes the agent's events and is created by launcher/start/run_plan.cpp. Worker
+// lines bypass it: they go directly to the same ConsoleWriter (worker_output.hpp).
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@
 namespace ddprun {
 
 struct ConsoleFacts {
-  std::vector<std::string> opening;  // lines for the start of the console: resumed from, renamed to
-  std::filesystem::path report;      // named when the run fails; empty: there is none
+  std::vector<std::string> opening;  // lines printed first, such as "resumed from" or "renamed to"
+  std::filesystem::path report;      // path shown when the run fails; empty if no report is written
 };
 
 class Console : public RunObserver {
@@ -63,43 +63,45 @@ class Console : public RunObserver {
 
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
   void say(int verbosity,
-           const std::string& text);  // on stdout for a train.json; on stderr for a script, since stdout is the script's own
+           // Writes to stdout for a train.json. For a script it writes to stderr, since the script uses stdout.
+           const std::string& text);
   void complain(const std::string& text);
   void tell_decision(const RoundFailed& event);
   void tell_killed();
-  void complain_in_red(const std::string& text);  // also when the console is quiet; on stderr
+  void complain_in_red(const std::string& text);  // on stderr, even if the console is quiet
   void tell_failure(const Failure& failure);
   void tell_where_it_stands();
   void tell_script_failure(const RoundFailed& event);
-  bool sees_stderr_of(int local_rank) const;  // whether this console shows that worker's stderr
+  bool sees_stderr_of(int local_rank) const;  // whether this console shows the worker's stderr
   bool sees_all_stderr() const;
 
   const Plan& plan_;
   ConsoleFacts facts_;
   ConsoleWriter& writer_;
-  bool bar_ = false;  // whether there is progress to show: a script that reports none has no bar
+  bool bar_ = false;  // whether the console draws a progress bar: not for a script that reports no progress
   ProgressMeter meter_;
-  std::map<int, std::int64_t> pids_;     // in this round
-  std::map<int, std::int64_t> left_;     // rank -> when it exited with code 0 without being asked to, in this round
-  std::vector<int> killed_;              // ranks that were asked to stop and died of SIGKILL, in this round
-  std::map<std::string, int> failures_;  // "rank 1: hang" -> the number of rounds whose first failure that was
+  std::map<int, std::int64_t> pids_;  // PIDs of the current round
+  // rank -> time of an exit with code 0 that ddprun had not requested, in the current round
+  std::map<int, std::int64_t> left_;
+  std::vector<int> killed_;              // ranks of the current round that were asked to stop and then died of SIGKILL
+  std::map<std::string, int> failures_;  // "rank 1: hang" -> number of rounds with that first failure
   std::string newest_checkpoint_;        // published by this invocation
   int workers_here_ = 0;
-  int workers_of_job_ = 0;                          // as the newest RoundStarted said
-  std::set<std::pair<int, std::string>> warnings_;  // of ranks; each is shown once in a run
-  bool helper_ignored_ = false;                     // shown once for all ranks, since they run one program
-  std::string last_notice_;                         // shown once, however often it is repeated
+  int workers_of_job_ = 0;                          // from the newest RoundStarted
+  std::set<std::pair<int, std::string>> warnings_;  // rank and text; each warning is shown once per run
+  bool helper_ignored_ = false;                     // shown once for all ranks, since all run the same program
+  std::string last_notice_;                         // a repeated notice is shown only once
   struct StragglerLines {
-    std::int64_t newest_ns = 0;  // when the newest line was shown; 0: none
-    bool is_open = false;        // a line about the end is still to come
+    std::int64_t newest_ns = 0;  // when the newest line was shown; 0 if none was
+    bool is_open = false;        // the line about the end has not been shown yet
   };
   std::map<int, StragglerLines> straggler_lines_;  // by rank
   std::int64_t started_ns_ = 0;
-  using Clock = std::chrono::steady_clock;  // nobody sets this clock, unlike that of the events' times
+  using Clock = std::chrono::steady_clock;  // steady, while event times use the wall clock, which may be set
   Clock::time_point round_began_ = Clock::now();
-  std::optional<Clock::time_point> failed_;  // when the round before failed; set until all workers of this round have started
-  bool restarted_ = false;                   // this round replaces a failed one
-  std::int64_t drawn_ns_ = 0;                // when the last bar or line of progress was drawn
+  std::optional<Clock::time_point> failed_;  // when the previous round failed; set until all workers of this round have started
+  bool restarted_ = false;                   // this round replaces a failed round
+  std::int64_t drawn_ns_ = 0;                // when the progress bar or a progress line was last drawn
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;
   std::int64_t steps_total_ = 0;

@@ -42,7 +42,8 @@ std::string traceback(const Failure& failure) {
 
 std::string described(const Failure& failure, std::size_t index) {
   const int code = !failure.status ? 0 : failure.status->signal != 0 ? -failure.status->signal : failure.status->code;
-  const std::string signal = code < 0 ? " (" + signal_name(failure.status->signal) + ")" : "";  // torchrun has it since 2.12
+  // torchrun prints the signal since 2.12
+  const std::string signal = code < 0 ? " (" + signal_name(failure.status->signal) + ")" : "";
   const std::string local_rank = std::to_string(failure.local_rank >= 0 ? failure.local_rank : failure.rank);
   return "[" + std::to_string(index) + "]:\n" +                                                                     //
          "  time      : " + local_time(failure.time_ns, '_') + "\n" +                                               //

@@ -39,13 +39,14 @@ enum class Whose { kWorkers, kOurs };
 
 }  // namespace
 
-// One stream. A regular file is written behind a queue of its own, since its file system may stall. A device without readiness
-// (/dev/null) is written at once; pipes, sockets and terminals when they are writable.
+// One output stream. A regular file is written through its own queue, since its file system may stall. A device without
+// readiness events (/dev/null) is written directly. Pipes, sockets and terminals are written when poll reports them as
+// writable.
 class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::Sink> {
  public:
   Sink(boost::asio::io_context& io, int fd) : descriptor_(io) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return;  // it was closed before this process started
+    if (::fstat(fd, &info) != 0) return;  // the descriptor was closed before this process started
     terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
     if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
       write_directly_to(fd);
@@ -73,7 +74,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   ~Sink() {
-    files_.reset();  // returns when all is written
+    files_.reset();  // returns after all queued text is written
     if (direct_is_ours_) ::close(direct_fd_);
   }
 
@@ -145,7 +146,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
-  // The errno of a lost write. A reader that has left (EPIPE, or EIO from a terminal) needs no text, so it counts as no loss.
+  // errno of a failed write, or 0. EPIPE, and EIO from a terminal, mean that the reader has closed its end. That is not counted
+  // as a loss.
   int lost_to() const { return *lost_to_ == EPIPE || *lost_to_ == EIO ? 0 : *lost_to_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
@@ -159,8 +161,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   enum class State { kClosed, kDirect, kWaiting };
   static constexpr int kNobody = -1;
 
-  // Writes to a duplicate of the descriptor. When there is no descriptor left for one, it writes to the descriptor itself: the
-  // text must be shown somewhere.
+  // Writes to a duplicate of the descriptor. If the process is out of descriptors, it writes to `fd` itself, so that the text
+  // is not lost.
   void write_directly_to(int fd) {
     const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
     direct_is_ours_ = copy >= 0;
@@ -181,8 +183,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // Whether so many bytes more may be queued. A stream that loses nothing always takes workers' lines, since their reader waits
-  // until the queue is short again. The agent's own lines never wait, so a full queue drops them.
+  // Whether `bytes` more may be queued. A lossless stream always accepts worker lines, since their producer then waits until
+  // the queue is short again. The agent's own lines never wait, so a full queue drops them.
   bool room_for(std::size_t bytes, Whose whose) const {
     if (queued() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
     const std::size_t limit = whose == Whose::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
@@ -219,7 +221,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     }
   }
 
-  // A full disk loses the text and does no other harm.
+  // A full disk loses the text and has no other effect.
   static void write_directly(int fd, std::string_view text, int& lost_to) {
     if (const int error = write_all(fd, text); error != 0) lost_to = error;
   }
@@ -262,7 +264,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       *lost_to_ = errno;
-      close();  // EPIPE or EIO: nobody reads any more
+      close();  // EPIPE or EIO: the reader has closed its end
       buffer_.clear();
       written_ = 0;
       if (reader_left_) reader_left_();
@@ -307,14 +309,14 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::vector<Waiter> waiters_;
   std::function<void()> reader_left_;
   bool lossless_ = false;
-  int open_source_ = kNobody;  // the source whose unfinished line is the console's last one
+  int open_source_ = kNobody;  // the source whose unfinished line is the last line on the console
   std::string buffer_;
   std::size_t written_ = 0;
-  std::uint64_t dropped_ = 0;  // lines, since the last notice
+  std::uint64_t dropped_ = 0;  // lines dropped since the last notice
   std::uint64_t dropped_total_ = 0;
-  std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a failed write; final when all is written
-  std::optional<FileQueue> files_;                           // for a regular file
-  FileQueue::About name_;                                    // of that file
+  std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a failed write; final once all text is written
+  std::optional<FileQueue> files_;                           // only for a regular file
+  FileQueue::About name_;                                    // path of that file
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);  // bytes in that queue
 };
 
@@ -322,7 +324,7 @@ ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int std
     : stdout_(std::make_shared<Sink>(io, stdout_fd)),
       stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {
   if (stderr_ == stdout_) return;
-  // As after `| head`. Under torchrun the workers would die of SIGPIPE.
+  // The reader has closed stdout, as in `| head`. Under torchrun the workers would die of SIGPIPE.
   stdout_->when_reader_leaves([errors = std::weak_ptr<Sink>(stderr_)] {
     const std::string said = "ddprun: nobody reads standard output any more; the job continues without it\n";
     if (const auto sink = errors.lock()) sink->append(said, Whose::kOurs);

@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view kHeader = "Traceback (most recent call last):";
 constexpr std::string_view kGroupHeader = "+ Exception Group Traceback (most recent call last):";
 
-// Removes "[rank12]: ", which torch's excepthook writes before every line. An empty line keeps the prefix without its trailing
-// blank.
+// Removes "[rank12]: ", the prefix that torch's excepthook writes before every line. On an empty line the prefix has no
+// trailing blank.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -45,7 +45,7 @@ bool names_exception(std::string_view line) {
   return at == line.size() || line.substr(at, 2) == ": " || line.substr(at) == ":";
 }
 
-// Removes an exception group's frame "  | "; `inside` is the rest. False when `line` is no part of a group.
+// Removes the frame "  | " of an exception group; `inside` is the rest. Returns false if `line` does not belong to a group.
 bool in_frame(std::string_view line, std::string_view& inside) {
   const std::size_t bar = line.find_first_not_of(' ');
   if (bar == std::string_view::npos || bar == 0 || (line[bar] != '|' && line[bar] != '+')) return false;
@@ -70,7 +70,7 @@ void LastException::message_line(std::string_view line) {
   bytes_ += message_.back().size();
 }
 
-// Groups nest. The first exception that is named is the whole group; the group contains the later ones.
+// Groups nest. The first exception line is the outermost group, which contains the exceptions of the later lines.
 void LastException::add_to_group(std::string_view line) {
   std::string_view inside;
   if (!in_frame(line, inside)) {
@@ -106,7 +106,7 @@ void LastException::add(std::string_view whole) {
   if (in_group_) return add_to_group(line);
   if (state_ == State::kFrames) {
     if (line.empty() || indented(line)) return;
-    if (!names_exception(line)) return;  // another thread's output, in between
+    if (!names_exception(line)) return;  // a line of another thread, printed in between
     message_.clear();
     held_.clear();
     bytes_ = 0;

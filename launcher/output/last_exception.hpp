@@ -1,8 +1,8 @@
-// The last exception whose traceback Python wrote to a stream: its type and message. The stream's very last line would often be
-// something else. Knows torch's rank prefix ("[rank0]: "), messages of several lines and notes, chains ("During handling of
-// ..."), exception groups with their members, and syntax errors, which have no header. Pure; outside a traceback it only looks
-// at the first bytes of a line. Source of the format: the documentation of Python's module traceback, and what CPython 3.9 to
-// 3.13 print.
+// The type and message of the last exception whose traceback Python wrote to a stream. The last line of the stream would often
+// be unrelated. The parser knows torch's rank prefix ("[rank0]: "), multi-line messages and notes, chains ("During handling of
+// ..."), exception groups with their members, and syntax errors, which have no header. Pure. Outside a traceback it only looks
+// at the first bytes of a line. Source of the format: the documentation of Python's module traceback, and the output of CPython
+// 3.9 to 3.13.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,17 @@ namespace ddprun {
 
 class LastException {
  public:
-  static constexpr std::size_t kLines = 10;       // of one message
-  static constexpr std::size_t kBytes = 2048;     // of one message
-  static constexpr std::size_t kLineBytes = 512;  // of one line; the rest is ignored
-  static constexpr std::size_t kGroup = 8;        // so many exceptions of a group are named
+  static constexpr std::size_t kLines = 10;       // lines kept per message
+  static constexpr std::size_t kBytes = 2048;     // bytes kept per message
+  static constexpr std::size_t kLineBytes = 512;  // bytes of a line that are used; the rest is ignored
+  static constexpr std::size_t kGroup = 8;        // number of group members that are named
 
-  // A complete line, or the beginning of a long one; without '\n'.
+  // Adds a complete line, or the beginning of a long one, without '\n'.
   void add(std::string_view line);
   void clear() { *this = {}; }
 
-  // "ValueError: x", with further lines of its message. A group's first line names its members. Empty: there was no exception.
+  // "ValueError: x", with further lines of its message. The first line of a group names its members. Empty if there was no
+  // exception.
   std::string text() const;
 
  private:
@@ -36,7 +37,7 @@ class LastException {
   State state_ = State::kOutside;
   bool in_group_ = false;
   std::vector<std::string> message_;
-  std::vector<std::string> held_;  // what a group's members said
+  std::vector<std::string> held_;  // messages of the group's members
   std::size_t bytes_ = 0;
 };
 

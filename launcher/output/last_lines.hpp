@@ -1,5 +1,5 @@
-// The last lines of a stream: at most 20, each at most 1 KiB. The report and the console show them for a failed worker's
-// stderr. Pure; worker_output.cpp feeds one as output comes, worker_output_files.cpp feeds one from a file's end.
+// The last lines of a stream: at most 20, each at most 1 KiB. The report and the console show them for the stderr of a failed
+// worker. Pure. worker_output.cpp adds output as it arrives, worker_output_files.cpp adds the end of a file.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ class LastLines {
   static constexpr std::size_t kLines = 20;
   static constexpr std::size_t kLineBytes = 1024;
 
-  // A complete line, or the rest of one after add_part(); without '\n'.
+  // Adds a complete line, or the rest of a line after add_part(), without '\n'.
   void add(std::string_view line) {
     lines_.push_back(with_head(line));
     if (lines_.size() > kLines) lines_.pop_front();
     head_.clear();
   }
-  // The beginning of a line whose end has not come yet.
+  // Adds the beginning of a line whose end has not arrived yet.
   void add_part(std::string_view text) {
     if (head_.size() < kLineBytes) head_ += text.substr(0, kLineBytes);
   }
   void clear() { *this = {}; }
 
-  // `unfinished` is the beginning of the line after them.
+  // `unfinished` is the beginning of a further line, which is not complete yet.
   std::vector<std::string> lines(std::string_view unfinished = {}) const {
     std::vector<std::string> lines(lines_.begin(), lines_.end());
     if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));

@@ -1,5 +1,5 @@
-// Cuts a stream of bytes into lines, whatever pieces they arrive in. Pure; one for each stream of each worker. It copies only
-// lines that arrive in pieces, so a gigabyte of output costs a search for '\n' and no more.
+// Splits a stream of bytes into lines. The bytes may arrive in pieces of any size. Pure; each stream of each worker has one.
+// Only lines that arrive in pieces are copied, so the cost per byte is little more than a search for '\n'.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ class LineSplitter {
  public:
   static constexpr std::size_t kLongestLine = 1u << 20;
 
-  // Calls whole(lines) with one or more complete lines, each with its '\n': at most twice, first with the line that began
-  // earlier.
+  // Calls whole(lines) with one or more complete lines, each with its '\n'. It is called at most twice; the first call has the
+  // line that began in earlier pieces.
   template <class Whole>
   void feed(std::string_view bytes, Whole whole) {
     const std::size_t last = bytes.rfind('\n');
@@ -34,8 +34,9 @@ class LineSplitter {
     rest_ = bytes.substr(last + 1);
   }
 
-  std::string_view rest() const { return rest_; }                 // the unfinished line
-  bool too_long() const { return rest_.size() >= kLongestLine; }  // the unfinished line must be taken now
+  std::string_view rest() const { return rest_; }  // the unfinished line
+  // the unfinished line has reached the maximum length, so the caller must take it
+  bool too_long() const { return rest_.size() >= kLongestLine; }
   std::string take_rest() {
     std::string taken = std::move(rest_);
     rest_.clear();
@@ -46,8 +47,8 @@ class LineSplitter {
   std::string rest_;
 };
 
-// What a terminal shows of a line with '\r' updates: the text after the last '\r' that any text follows. `line` has no '\n'.
-// Pure.
+// The part of a line with '\r' updates that a terminal shows: the text after the last '\r' that is followed by text. `line` has
+// no '\n'. Pure.
 inline std::string_view visible_part(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t carriage = line.rfind('\r');

@@ -30,7 +30,7 @@ fs::path log_file_of(const fs::path& worker, bool error) {
   return worker / log_name(error ? Stream::kStderr : Stream::kStdout);
 }
 
-// The files of one node, read for one answer.
+// Reads the log files of one node for one answer.
 class LogReading {
  public:
   LogReading(const fs::path& logs, const OwnRanks& own, const LogWish& wish, int inotify)
@@ -93,7 +93,7 @@ class LogReading {
     answer_.begun.push_back({.round = round.number, .worker = worker, .error = error, .at = at});
   }
 
-  // The reader has not come to the end of the file.
+  // True if the file has bytes after the reader's position.
   bool is_behind(const LogPlace& place) const {
     struct stat info {};
     return ::stat(file_of(place).c_str(), &info) == 0 && info.st_size > place.at;
@@ -102,8 +102,8 @@ class LogReading {
     return static_cast<std::size_t>(std::ranges::count_if(answer_.begun, [&](const LogPlace& one) { return is_behind(one); }));
   }
 
-  // Reads at most that many bytes, and continues in the rank's next round where the file has ended. A piece has its cost, so
-  // there are two at most.
+  // Reads at most `most` bytes. At the end of the file it continues with the rank's next round. Each piece has an overhead, so
+  // one call adds at most two pieces.
   void read_on(LogPlace& place, std::size_t most) {
     const std::size_t before = answer_.pieces.size();
     for (auto round = round_of(place); round != rounds_.end();) {
@@ -123,7 +123,7 @@ class LogReading {
     }
   }
 
-  // Nothing: the file is not there, or cannot be read.
+  // Returns nullopt if the file does not exist or cannot be read.
   std::optional<std::size_t> read_piece(const RoundFolder& round, LogPlace& place, std::size_t most) {
     const fs::path folder = folder_of(round, place.worker);
     watch_folder(inotify_, folder, true);

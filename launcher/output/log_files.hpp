@@ -1,7 +1,6 @@
-// The workers' log files as `ddprun logs` shows them: which rounds and workers there are, and what a reader who comes again and
-// again has not had yet. The subcommand reads those of its machine with it (launcher/commands/subcommand_logs.cpp), and an
-// agent those that somebody on another node asks for (launcher/asked/log_readers.cpp). A call takes as long as the file system
-// does.
+// Reads the workers' log files for `ddprun logs`: lists rounds and workers, and returns the bytes that a polling reader has not
+// received yet. The subcommand reads the files of its own machine with it (launcher/commands/subcommand_logs.cpp). An agent
+// reads its files with it to answer a query from another node (launcher/asked/log_readers.cpp). All calls do blocking file I/O.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +17,7 @@
 
 namespace ddprun {
 
-// A folder of a round below a log folder, "round-000" or "attempt_0".
+// The folder of one round in a log folder, "round-000" or "attempt_0".
 struct RoundFolder {
   int number = 0;
   LogLayout layout = LogLayout::kRounds;
@@ -27,38 +26,39 @@ struct RoundFolder {
 // Oldest first.
 std::vector<RoundFolder> rounds_in(const std::filesystem::path& logs);
 
-// The workers' folders of a round by the rank (of torchrun's layout: the local rank) that their names end with.
+// Maps the rank at the end of a folder's name to the folder of that worker. With torchrun's layout it is the local rank.
 std::map<int, std::filesystem::path> workers_in(const std::filesystem::path& round);
 
-// Where the last `count` lines begin: behind so many newlines, counted from the end. The newline at the very end is one more.
+// The offset at which the last `count` lines begin. It is found by counting newlines from the end of the file; a final newline
+// is not counted.
 off_t begin_of_tail(int fd, int count);
 
-// Wakes `inotify` when something in the folder changes: a new folder or file, and with `files` also what its files get. False:
-// it cannot be watched.
+// Makes `inotify` readable when the folder gets a new folder or file. With `files`, writes to its files count as well. Returns
+// false if the folder cannot be watched.
 bool watch_folder(int inotify, const std::filesystem::path& folder, bool files);
 
-// The ranks whose workers a node has.
+// The ranks of a node's workers.
 struct OwnRanks {
   int first = 0;
   int count = 0;
   bool has(int rank) const { return rank >= first && rank < first + count; }
 };
 
-// How far a reader has come in one stream of one worker.
+// The reader's position in one stream of one worker.
 struct LogPlace {
-  int round = 0;   // the number in the name of the round's folder
-  int worker = 0;  // that of the worker's folder
+  int round = 0;   // number in the name of the round's folder
+  int worker = 0;  // number in the name of the worker's folder
   bool error = false;
-  std::int64_t at = 0;  // bytes
+  std::int64_t at = 0;  // offset in bytes
   bool operator==(const LogPlace&) const = default;
 };
 
 struct LogWish {
   std::optional<int> rank{};
   bool only_errors = false;
-  std::optional<int> tail{};      // of a file that is begun now: its last lines only
-  bool follows = false;           // what comes is shared among the files, so that none keeps the others waiting
-  std::vector<LogPlace> begun{};  // as the answer before had it
+  std::optional<int> tail{};      // for a file that is read for the first time: only its last lines
+  bool follows = false;           // the byte limit is divided among the files, so that no file delays the others
+  std::vector<LogPlace> begun{};  // copied from the previous answer
   std::size_t most_bytes = 64 << 10;
 };
 struct LogPiece {
@@ -70,12 +70,12 @@ struct LogPiece {
 struct LogBytes {
   std::vector<LogPlace> begun;
   std::vector<LogPiece> pieces;
-  bool more = false;  // there is more already
+  bool more = false;  // more bytes are available now
 };
 
-// The next bytes of the logs of a node's own ranks: of each rank those of its newest round, and of later rounds as they come. A
-// file that was begun is read to its end also when its rank is on another node now. `inotify`, if it is not -1, wakes at
-// whatever changes from here on.
+// Returns the next bytes from the logs of a node's own ranks. Reading begins in each rank's newest round and continues in later
+// rounds. A file already being read is read to its end even if its rank has moved to another node. `inotify`, unless it is -1,
+// wakes at every later change.
 LogBytes read_logs(const std::filesystem::path& logs, const OwnRanks& own, const LogWish& wish, int inotify = -1);
 
 }  // namespace ddprun

@@ -1,6 +1,5 @@
-// A line as text, without what only a terminal understands: colours, cursor movement, links (ECMA-48's control sequences and
-// operating system commands). Programs write them to a terminal, and the report and the cause of a failure have no use for
-// them. Pure.
+// Removes terminal control sequences from a line: colours, cursor movement, links (ECMA-48's control sequences and operating
+// system commands). Programs write them for a terminal. In the report and in the cause of a failure they would be noise. Pure.
 #pragma once
 
 #include <cstddef>

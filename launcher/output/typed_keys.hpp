@@ -1,5 +1,5 @@
-// Keys that are typed while a page is shown: each arrives without Enter and is not echoed. The terminal is given back as it
-// was, also by a signal that ends or stops this process. Without a terminal in the foreground there are no keys.
+// Reads single key presses while a page is shown, without Enter and without echo. The terminal settings are restored at the
+// end, even if a signal ends or stops this process. Without a terminal in the foreground no keys are read.
 #pragma once
 
 #include <termios.h>
@@ -30,13 +30,13 @@ class TypedKeys {
   TypedKeys(const TypedKeys&) = delete;
   TypedKeys& operator=(const TypedKeys&) = delete;
 
-  // For poll(); -1: there are no keys.
+  // Descriptor for poll(); -1 if no keys are read.
   int fd() const { return open_ ? STDIN_FILENO : -1; }
-  // Takes what was typed, and returns whether `key` is in it.
+  // Consumes the typed keys and returns whether `key` is among them.
   bool has(char key) {
     std::array<char, 256> typed{};
     const ssize_t count = ::read(STDIN_FILENO, typed.data(), typed.size());
-    if (count <= 0) open_ = false;  // the terminal is gone
+    if (count <= 0) open_ = false;  // the terminal was closed
     for (ssize_t i = 0; i < count; ++i)
       if (typed[static_cast<std::size_t>(i)] == key) return true;
     return false;
@@ -45,7 +45,7 @@ class TypedKeys {
  private:
   static constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-  // Signal handlers need it.
+  // Saved terminal settings. Static, since signal handlers use them.
   static termios& before() {
     static termios settings{};
     return settings;
@@ -56,7 +56,7 @@ class TypedKeys {
       struct sigaction action {
       }, old{};
       ::sigaction(signal, nullptr, &old);
-      if (old.sa_handler == SIG_IGN) continue;  // the caller's choice
+      if (old.sa_handler == SIG_IGN) continue;  // an ignored signal stays ignored
       action.sa_handler = handler;
       ::sigaction(signal, &action, nullptr);
     }
@@ -68,7 +68,7 @@ class TypedKeys {
     settings.c_cc[VTIME] = 0;
     ::tcsetattr(STDIN_FILENO, TCSANOW, &settings);
   }
-  // The signal has its default effect when this handler returns.
+  // Restores the terminal. The signal then has its default effect when this handler returns.
   static void give_back_and_obey(int signal) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &before());
     ::signal(signal, SIG_DFL);

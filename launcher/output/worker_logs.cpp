@@ -15,14 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Keeping a piece costs this much memory besides its bytes: otherwise a worker that prints byte by byte could fill the memory.
+// Bookkeeping memory per queued piece. It is counted in the limit: otherwise a worker that prints byte by byte could fill the
+// memory.
 constexpr std::size_t kCostOfAPiece = 256;
 
 std::size_t index_of(Stream stream) {
   return stream == Stream::kStdout ? 0 : 1;
 }
 
-// The clock from which file systems take the times of files.
+// The current time from the clock that file systems use for timestamps.
 timespec time_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -117,7 +118,7 @@ void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines,
             [file, text = std::string(lines), prefix] { return file->copy.add(text, prefix); });
 }
 
-// close(2) may wait for the file system, too.
+// Runs on the queue's thread, since close(2) may also wait for the file system.
 void WorkerLogs::close(std::size_t source) {
   if (const auto file = std::exchange(logs_[source].file, nullptr))
     files_.add([file] { file->close(); }, {}, {file, &file->path});

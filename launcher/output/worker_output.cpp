@@ -1,5 +1,5 @@
-// See worker_output.hpp. Bytes go to up to four places: unchanged to the log file, as lines to the console, teed lines to the
-// filtered copy (files: worker_logs.hpp), and stderr's last lines to memory.
+// See worker_output.hpp. Output bytes have up to four destinations: the log file (unchanged), the console (as lines), the
+// filtered copy of teed lines (worker_logs.hpp), and memory for the last lines of stderr.
 #include "launcher/output/worker_output.hpp"
 
 #include <fcntl.h>
@@ -44,22 +44,22 @@ void for_each_line(std::string_view text, Do act) {
 
 struct WorkerOutput::Impl {
   struct Source {
-    int worker = 0;  // on this node
+    int worker = 0;  // index on this node
     Stream stream = Stream::kStdout;
     OutputRoute route;
-    // In this round.
+    // Rank and local rank in the current round.
     RankAssignment who;
     std::string prefix;  // without colour
     fs::path folder;
     LineSplitter splitter;
     LineSplitter copied;     // lines for the filtered copy
     bool made = false;       // begin_round() has made its folder and files
-    bool by_itself = false;  // the worker itself writes to its file
-    // What happened to the beginning of the current line, if it was taken before its end came.
+    bool by_itself = false;  // the worker writes directly to its file
+    // State of the current line's beginning, if it was shown before the line's end arrived.
     enum class Head { kNone, kShown, kLost } head = Head::kNone;
     Clock::time_point waiting_since;
-    LastLines tail;           // of stderr only
-    LastException exception;  // of a script's stderr only
+    LastLines tail;           // stderr only
+    LastException exception;  // stderr of a script only
 
     int id() const { return 2 * worker + (stream == Stream::kStderr ? 1 : 0); }
     bool prefixed() const { return route.shown == Shown::kPrefixed; }
@@ -95,7 +95,7 @@ struct WorkerOutput::Impl {
                                : "[rank " + std::to_string(s.who.rank) + "] ";
   }
 
-  // For a worker that is about to start. `folder` is the round's; empty: no files.
+  // Resets the source for a worker that is about to start. `folder` is the round's folder; empty if there are no files.
   void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
     name(s, starting.ranks);
     s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
@@ -119,8 +119,8 @@ struct WorkerOutput::Impl {
                                       std::strerror(error) + ". The job goes on.");
   }
 
-  // Opens the logs of all workers of a round together, since they start together. Where nobody else does the work, each waits
-  // for the start of its worker: the guardian starts the one before meanwhile.
+  // Opens the logs of all workers of a round together, since they start together. If no other thread does the work
+  // (is_at_once()), each worker's logs are opened just before it starts. Meanwhile the guardian starts the previous worker.
   void open_logs() {
     logs.make_round(round);
     for (int worker = 0; worker < settings.workers && !logs.is_at_once(); ++worker) open_logs_of(worker);
@@ -167,8 +167,8 @@ struct WorkerOutput::Impl {
            !console.rules().json && console.is_terminal(s.stream);
   }
 
-  // A single worker on a terminal: its bytes pass as they come, since no other worker's line can be torn. What is typed at a
-  // prompt shows at once.
+  // Whether bytes are passed on unsplit. A single worker on a terminal allows it, since no other worker's line can be torn. The
+  // user then sees characters typed at a prompt immediately.
   bool passes(const Source& s) const { return settings.workers == 1 && on_terminal(s); }
 
   void pass(const Source& s, std::string_view bytes) {
@@ -183,7 +183,7 @@ struct WorkerOutput::Impl {
     if (settings.script) s.exception.add(line);
   }
 
-  // Complete lines, each with its '\n'.
+  // Handles complete lines, each with its '\n'.
   void whole_lines(Source& s, std::string_view text) {
     if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { remember(s, line); });
     if (!shown(s)) return;
@@ -207,7 +207,7 @@ struct WorkerOutput::Impl {
     console.lines(s.stream, prefixed);
   }
 
-  // Shows a piece of a line before the line's end is known, or the end of one (`ends`); without '\n'.
+  // Shows a piece of a line whose end has not arrived, or the last piece (`ends`); without '\n'.
   bool show_part(Source& s, std::string_view text, bool ends) {
     const char* end = ends ? "\n" : "";
     if (!s.prefixed()) {
@@ -223,9 +223,9 @@ struct WorkerOutput::Impl {
 
   // ---- unfinished lines ----
 
-  // Shows the beginning of a line although its end has not come.
+  // Shows the beginning of a line before its end has arrived.
   void take_unfinished(Source& s) {
-    if (console.rules().json && !s.splitter.too_long()) return;  // JSON has complete lines only
+    if (console.rules().json && !s.splitter.too_long()) return;  // JSON output contains complete lines only
     const std::string text = s.splitter.take_rest();
     if (text.empty()) return;
     if (s.stream == Stream::kStderr) s.tail.add_part(text);
@@ -252,7 +252,7 @@ struct WorkerOutput::Impl {
     });
   }
 
-  // A timer that nobody needs must not keep the io_context running.
+  // Cancels an unused timer: it would keep the io_context running.
   void disarm_when_idle() {
     if (!armed) return;
     for (const Source& s : sources) {
@@ -270,7 +270,7 @@ struct WorkerOutput::Impl {
       const auto due = s.waiting_since + kUnfinishedFor;
       if (due <= now) {
         if (unread && unread(s.worker, s.stream)) {
-          s.waiting_since = now;  // bytes() changes it again
+          s.waiting_since = now;  // bytes() sets it again
         } else {
           take_unfinished(s);
         }
@@ -291,7 +291,7 @@ struct WorkerOutput::Impl {
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool armed = false;
   bool complained = false;
-  bool repeated = false;  // the folder is an earlier round's: a change of members without a restart has none of its own
+  bool repeated = false;  // the folder belongs to an earlier round: a change of members without a restart reuses it
   WorkerLogs logs;
 };
 
@@ -338,7 +338,7 @@ void WorkerOutput::begin_worker(int worker) {
   impl_->logs.settle();
 }
 
-// Only when nothing else needs the bytes. The tail of stderr is kept even when stderr is shown nowhere.
+// Returns a file only if no other consumer needs the bytes. The tail of stderr is kept even if stderr is shown nowhere.
 int WorkerOutput::take_descriptor(int worker, Stream stream) {
   Impl::Source& s = impl_->source(worker, stream);
   if (s.route.shown != Shown::kNo) return -1;
@@ -375,7 +375,8 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
   if (!s.splitter.rest().empty() || s.head != Impl::Source::Head::kNone) {
     const std::string rest = s.splitter.take_rest();
     if (s.prefixed() || impl_->console.rules().json) {
-      impl_->whole_lines(s, rest + "\n");  // another worker's next line must not be appended to it
+      // A final newline is added, so that the next line of another worker does not continue this one.
+      impl_->whole_lines(s, rest + "\n");
     } else {
       // Raw output stays raw: no newline is added at its end.
       if (s.stream == Stream::kStderr) s.tail.add_part(rest);

@@ -40,7 +40,8 @@ std::string bytes_of_file(int fd, off_t begin, off_t end) {
   return text;
 }
 
-// At most the last 32 KiB, from the beginning of a line if one begins there. Empty when the file can't be read.
+// At most the last 32 KiB of the file. The text starts at the beginning of a line, if a line begins there. Empty if the file
+// can't be read.
 std::string end_of_file(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return {};
@@ -48,7 +49,7 @@ std::string end_of_file(const fs::path& file) {
   const off_t begin = std::max<off_t>(0, size - kTailBytes);
   std::string text = bytes_of_file(fd, begin, size);
   ::close(fd);
-  if (begin > 0) text.erase(0, text.find('\n') + 1);  // removes nothing when one line is longer than that
+  if (begin > 0) text.erase(0, text.find('\n') + 1);  // npos + 1 is 0: without a line end nothing is removed
   return text;
 }
 
@@ -74,7 +75,7 @@ int make_folder(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0777) == 0) return 0;
   if (errno == EEXIST) return is_others_link(folder) ? ELOOP : 0;
   if (errno != ENOENT) return errno;
-  std::error_code error;  // a parent is missing: this happens at most once in a run
+  std::error_code error;  // A parent folder is missing, which happens at most once per run.
   fs::create_directories(folder, error);
   return error.value();
 }

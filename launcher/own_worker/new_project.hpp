@@ -1,4 +1,5 @@
-// `ddprun init cpp FOLDER`: a project of four files for a worker program of the user's own, which builds and trains as it is.
+// `ddprun init cpp FOLDER`: a project of four files for a custom worker program, which can be built and trained without
+// changes.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +8,8 @@
 
 namespace ddprun {
 
-// Writes them and returns their names. The folder's name becomes that of the program. Throws UsageError when it is no name for
-// a program, when the folder is there and not empty, or when it can't be written.
+// Writes the files and returns their names. The folder's name becomes that of the program. Throws UsageError if the name is not
+// valid for a program, if the folder exists and is not empty, or if it can't be written.
 std::vector<std::string> write_new_project(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -34,7 +34,7 @@ fs::path program_of(const NamedWorker& named, const Machine& machine, const fs::
   return file;
 }
 
-// The last line that is not blank, cut.
+// The last non-blank line, cut to a maximum length.
 std::string last_words(std::string_view text) {
   constexpr std::size_t kShown = 200;
   const auto is_blank = [](char c) { return c == '\n' || c == '\r' || c == ' ' || c == '\t'; };
@@ -44,7 +44,7 @@ std::string last_words(std::string_view text) {
   return printable(text.substr(0, kShown));
 }
 
-// Empty: it ended well.
+// Describes the failure; empty if the program succeeded.
 std::string trouble_of(const ProgramOutput& output) {
   switch (output.end) {
     case ProgramOutput::End::kNotStarted:

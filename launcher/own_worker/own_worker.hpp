@@ -1,6 +1,6 @@
-// A worker program of the user's own, named by --worker or by the config's key "worker": found, and asked with --describe what
-// it is. plan.cpp and `ddprun validate` do that before they read the rest of the config, whose section "task" has the program's
-// keys.
+// A custom worker program, named by --worker or by the config's key "worker". It is located, and run with --describe to get its
+// description. plan.cpp and `ddprun validate` do that before they read the rest of the config, since the program defines the
+// keys of the section "task".
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,19 @@ namespace ddprun {
 
 struct OwnWorker {
   std::filesystem::path program;  // absolute
-  std::string source;             // who names it: "flag --worker"
+  std::string source;             // the option or key that names it: "flag --worker"
   WorkerDescription description;
 };
 
-// Who names a program, by which word: {"./mytrain", "flag --worker"}.
+// The program's name and the source of the name: {"./mytrain", "flag --worker"}.
 struct NamedWorker {
   std::string name;
   std::string source;
 };
 
-// `by_option` is a path from `cwd`, or a name on PATH, and wins over the config's, which is an absolute path or "". Nothing
-// where neither is given. Throws UsageError: no such program, one that can't be executed or can't describe itself, or that
-// speaks another version of the worker channel.
+// `by_option` is a path relative to `cwd`, or a name on PATH. It takes precedence over the config's program, which is an
+// absolute path or "". Returns nullopt if neither is given. Throws UsageError if the program does not exist, can't be executed,
+// can't describe itself, or uses another version of the worker channel.
 std::optional<OwnWorker> find_own_worker(const std::optional<NamedWorker>& by_option, const std::string& by_config,
                                          const Machine& machine, const std::filesystem::path& cwd);
 

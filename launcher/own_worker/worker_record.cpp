@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Not an object: there is none, or it can't be read.
+// Returns a non-object if there is no record or it can't be read.
 Json recorded(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return Json::parse(in, nullptr, /*allow_exceptions=*/false);

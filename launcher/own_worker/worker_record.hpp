@@ -1,5 +1,5 @@
-// Which worker program of the user's own trains in a run directory: worker.json there. A rebuilt program may compute something
-// else, so a start with another one than the last says so. launcher/start calls it.
+// Records in worker.json which custom worker program trains in a run directory. A rebuilt program may compute something else,
+// so a start with a different program than the last one shows a message. launcher/start calls it.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,12 @@
 
 namespace ddprun {
 
-// A digest of the file's content, in lower-case hexadecimal. Throws UsageError when it can't be read.
+// A digest of the file's content, in lower-case hexadecimal. Throws UsageError if it can't be read.
 std::string digest_of_program(const std::filesystem::path& program);
 
-// Writes into that file what trains now, where that is another program than before. Returns what to tell the user: that it is
-// another one, or that it can't be written down; empty: nothing. Without a worker (ddptrain trains) the file is left as it is.
+// Updates the record if the training program differs from the recorded one. Returns a message for the user: that the program is
+// different, or that the record can't be written; empty if there is nothing to report. Without a worker (ddptrain trains) the
+// file is not changed.
 std::string keep_worker_record(const std::filesystem::path& file, const std::optional<OwnWorker>& worker);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// Applies torchrun's template to script arguments, once for each worker: ${local_rank} and $local_rank become the number, $$
-// becomes a dollar, and any other text after a dollar stays (TORCHRUN.md, detail 2). The agent calls it for scripts, modules
-// and programs, and not for a train.json. Pure.
+// Applies torchrun's template rules to script arguments, separately for each worker. ${local_rank} and $local_rank become the
+// number, $$ becomes a dollar, and other text after a dollar is unchanged (TORCHRUN.md, detail 2). The agent calls it for
+// scripts, modules and programs, but not for a train.json. Pure.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace ddprun {
 // without nesting.
 std::string fill_template(std::string_view text, const std::function<std::optional<std::string>(std::string_view)>& lookup);
 
-// Fills in all words but the first, which is the interpreter or the program: torchrun leaves that alone.
+// Fills in all arguments except the first one. That is the interpreter or the program, which torchrun leaves unchanged.
 std::vector<std::string> fill_arguments(std::vector<std::string> command, int local_rank);
 
 }  // namespace ddprun

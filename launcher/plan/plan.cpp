@@ -1,5 +1,5 @@
-// Implementation of plan.hpp. Planner::make() calls all choices in their order: what is started, how many, how often again,
-// where. Each choice is a function here, or in the plan_*.cpp of its subject if it is longer.
+// Implementation of plan.hpp. Planner::make() calls all choices in order: which program, how many workers, how many restarts,
+// and where. Each choice is a function here, or in the plan_*.cpp of its subject if it is longer.
 #include "launcher/plan/plan.hpp"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 constexpr int kDefaultRestarts = 3;
 
-// Options about output that have no effect with a train.json, whose workers' output goes to its run directory.
+// Output options without effect for a train.json, whose worker output goes to the run directory.
 constexpr std::array<std::string_view, 7> kOnlyForScripts{"redirects",
                                                           "tee",
                                                           "no-pty",
@@ -44,7 +44,7 @@ constexpr std::array<std::string_view, 7> kOnlyForScripts{"redirects",
 
 fs::path absolute_in(const fs::path& cwd, const fs::path& file) {
   fs::path path = (file.is_absolute() ? file : cwd / file).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();  // "runs/a/" is runs/a
+  return path.has_filename() ? path : path.parent_path();  // for "runs/a/" the result is "runs/a"
 }
 
 class Planner {
@@ -160,7 +160,7 @@ class Planner {
     keep("device", plan_.device, "config" + std::string(config.device == TrainConfig::Device::kAuto ? ": auto" : ""));
   }
 
-  // Like torchrun, a script gets one worker unless the user asks for more. Many newcomers do not expect that.
+  // As under torchrun, a script gets one worker by default. Many new users do not expect that.
   void mention_idle_gpus(bool asked) {
     if (asked || plan_.as_torchrun || plan_.kind == Plan::Kind::kProgram) return;
     if (const int gpus = machine_.gpu_nodes(); gpus > 1) {
@@ -370,7 +370,7 @@ class Planner {
     keep("role", plan_.role, settings_.find("role")->source);
   }
 
-  // For the agents' own address --local-addr wins over --interface, since it names one exact address.
+  // --local-addr takes precedence over --interface for the agents' own address, since it names one exact address.
   void choose_interface() {
     const Setting* setting = settings_.find("interface");
     if (setting == nullptr) return;
@@ -395,7 +395,7 @@ class Planner {
     }
   }
 
-  // torchrun's log class decides where logs go; ddprun has none, so it says so.
+  // torchrun's log class decides where logs go. ddprun has no such class and warns that the option has no effect.
   void warn_of_log_class(const Setting& setting) {
     if (setting.value == "default" || setting.value == "DefaultLogsSpecs") return;
     plan_.warnings.push_back("--logs-specs " + setting.value + " (" + setting.source +

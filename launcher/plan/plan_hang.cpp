@@ -1,4 +1,4 @@
-// Implementation of plan_hang.hpp: one reader for the words of --hang-timeout.
+// Implementation of plan_hang.hpp: one reader for the value of --hang-timeout.
 #include "launcher/plan/plan_hang.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What --hang-timeout means: how long a worker may make no progress. plan.cpp calls it; the plan carries the limits to the
+// Parses --hang-timeout: the longest time without progress of a worker. plan.cpp calls it; the plan passes the limits to the
 // agent. Pure.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace ddprun {
 enum class WorkerKind { kTrainer, kScript };
 
 // The value is "auto" (the default for a train.json), "off" (the default for a script), seconds for everything except the
-// start, PHASE=SECONDS, or a comma-separated list of these. A script can only have seconds, since its output is the only sign
-// of progress. Throws UsageError.
+// start, PHASE=SECONDS, or a comma-separated list of these. A script accepts only seconds, since its output is the only sign of
+// progress. Throws UsageError.
 HangLimits hang_limits_of(const Setting* setting, WorkerKind workers);
 
 // A text for people: "learned from the run", "60 s", "off".

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kMeetingPort = 29400;  // for agents of a train.json, whose workers need no port that is known in advance
+constexpr int kMeetingPort = 29400;  // for agents of a train.json, whose workers need no fixed port
 
 std::string new_uuid() {
   std::string uuid;
@@ -18,12 +18,12 @@ std::string new_uuid() {
   return uuid.empty() ? "standalone" : uuid;
 }
 
-// "[::1]" is how a command line writes ::1.
+// A command line writes ::1 as "[::1]".
 std::string without_brackets(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
 }
 
-// static: --rdzv-endpoint wins over --master-addr and --master-port.
+// static: --rdzv-endpoint takes precedence over --master-addr and --master-port.
 void choose_static_master(const Settings& settings, bool endpoint_given, bool train, Network& network) {
   if (endpoint_given) {
     network.master_addr = network.rendezvous.host;
@@ -43,7 +43,7 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
     const PortRange& range = network.rendezvous.port_range;
     network.master_port = train ? 0 : !range.given() ? kStaticPort : network.rendezvous.many() ? range.low : 0;
     network.port_source = range.given() ? settings.find("port-range")->source : "default";
-    if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // no other node has to know it
+    if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // no other node has to know the port
   }
   network.rendezvous.host = network.master_addr;
   network.rendezvous.port = network.master_port;
@@ -55,7 +55,7 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
   network.master_port = 0;
 }
 
-// c10d and --standalone: rank 0's own address, and a port that is free.
+// c10d and --standalone: rank 0's own address and a free port.
 void choose_dynamic_master(const Settings& settings, Network& network) {
   const bool standalone = network.rendezvous.standalone;
   network.port_source = standalone ? "--standalone" : settings.find("rdzv-backend")->source;
@@ -87,7 +87,7 @@ void choose_run_id(const Settings& settings, bool train, const std::string& titl
   }
 }
 
-// A port that the user gave wins over --port-range.
+// A port given by the user takes precedence over --port-range.
 void warn_of_ports_outside(Network& network) {
   const PortRange& range = network.rendezvous.port_range;
   const auto outside = [&](int port) { return range.given() && port != 0 && (port < range.low || port > range.high); };

@@ -14,7 +14,7 @@ namespace ddprun {
 
 struct OutputChoice {
   OutputPlan plan;
-  std::vector<std::string> notes;  // about local ranks that no worker has
+  std::vector<std::string> notes;  // notes about options for local ranks that do not exist
 };
 
 // Throws UsageError.
@@ -26,7 +26,7 @@ StreamsByRank parse_streams(std::string_view option, const Setting& setting);
 // "0,1,2". Throws UsageError.
 std::set<int> parse_local_ranks(std::string_view option, const Setting& setting);
 
-// "a,b" are two filters; ",," is a literal comma.
+// "a,b" means two filters; ",," is a literal comma.
 std::vector<std::string> parse_filters(std::string_view text);
 
 }  // namespace ddprun

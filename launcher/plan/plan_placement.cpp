@@ -58,7 +58,7 @@ void bind_to_cpus(Plan& plan, const Machine& machine) {
 }
 
 void choose_threads(Plan& plan, const std::function<std::optional<std::string>(std::string_view)>& environment) {
-  constexpr std::int64_t kMostCpus = 1 << 16;  // of one machine
+  constexpr std::int64_t kMostCpus = 1 << 16;  // upper limit for the CPUs of one machine
   if (plan.as_torchrun || plan.nproc_per_node <= 1 || environment("OMP_NUM_THREADS")) return;
   const std::int64_t cpus = parse_whole(environment("SLURM_CPUS_PER_TASK").value_or("")).value_or(0);
   if (!environment("SLURM_JOB_ID") || cpus <= plan.nproc_per_node || cpus > kMostCpus) return;

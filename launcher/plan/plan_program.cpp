@@ -1,4 +1,5 @@
-// Implementation of plan_program.hpp: the kind of the first word, the Python that runs it, and its spares.
+// Implementation of plan_program.hpp: the kind of the first positional argument, the Python interpreter that runs it, and spare
+// interpreters.
 #include "launcher/plan/plan_program.hpp"
 
 #include <fcntl.h>
@@ -40,8 +41,8 @@ bool is_elf(const fs::path& file) {
   return std::ifstream(file, std::ios::binary).read(magic, sizeof magic) && std::memcmp(magic, "\177ELF", 4) == 0;
 }
 
-// The folder from which Python runs what makes an interpreter a spare: where the sources, a package or a wheel have it. Empty:
-// it is not there.
+// The folder with the Python hook that makes an interpreter a spare. Sources, packages and wheels have it in different places.
+// Empty if it was not found.
 std::string spare_hook(const Machine& machine) {
   const auto program = machine.beside_self("ddprun");
   if (!program) return "";
@@ -69,23 +70,23 @@ bool names_a_python(std::string_view word) {
   return word.starts_with(kName) && word.find_first_not_of("0123456789.", kName.size()) == std::string_view::npos;
 }
 
-// True for a config under another name, such as T.JSON or train.conf, about which Python would say that "true" is not defined.
-// Python can run "{}" as well, but nobody's script is one JSON object.
+// True for a config with another suffix, such as T.JSON or train.conf. Python would fail on it with the message that "true" is
+// not defined. Python can run "{}" as well, but no real script is a single JSON object.
 bool holds_a_json_object(const fs::path& file) {
   std::error_code error;
-  constexpr std::uintmax_t kMostBytes = 4u << 20;  // as for a config
+  constexpr std::uintmax_t kMostBytes = 4u << 20;  // the same limit as for a config
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMostBytes) return false;
   std::ifstream in(file, std::ios::binary);
   char first = '\0';
   const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
   while (in.get(first) && is_before_text(first)) {
   }
-  if (!in || first != '{') return false;  // this ends the check of almost every script
+  if (!in || first != '{') return false;  // for almost every script the check ends here
   in.seekg(0);
   return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
 }
 
-// A hint for a first word that is not a file: what the user may have meant. It begins with ". ", or is empty.
+// A hint for a first argument that is not a file, with a guess at the user's intention. It begins with ". ", or is empty.
 std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& machine) {
   const std::string& word = choice.positional.front();
   if (word.find('/') != std::string::npos) return "";
@@ -102,7 +103,7 @@ std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& 
              : ". Did you mean the subcommand '" + near + "'? It stands before everything else: ddprun " + near + " ...";
 }
 
-// Python runs a folder that has a __main__.py, and says of any other that it finds no such module.
+// Python runs a folder that has a __main__.py. For any other folder its message would be misleading: no such module.
 void refuse_folder_without_main(const fs::path& cwd, const std::string& typed) {
   const fs::path folder = found_in(cwd, typed);
   std::error_code ignored;
@@ -113,8 +114,8 @@ void refuse_folder_without_main(const fs::path& cwd, const std::string& typed) {
   throw UsageError(typed + " is a folder without a __main__.py: " + hint);
 }
 
-// Bash's <(command) is /dev/fd/63: a pipe that this process inherits and workers do not. By the name of this process they can
-// open it as well.
+// Bash passes <(command) as /dev/fd/63, a pipe that this process inherits but workers do not. Through /proc/<our pid>/fd the
+// workers can open it as well.
 std::string with_pipes_of_this_process(const std::string& argument) {
   const std::size_t equals = argument.starts_with('-') ? argument.find('=') : std::string::npos;
   const std::size_t begin = equals == std::string::npos ? 0 : equals + 1;
@@ -142,8 +143,8 @@ std::optional<fs::path> executable_python_in(const fs::path& folder) {
   return ::access(python.c_str(), X_OK) == 0 ? std::optional(std::move(python)) : std::nullopt;
 }
 
-// torchrun uses the Python with which it was installed. So does ddprun, if the program or a link to it is in a virtual or conda
-// environment; elsewhere its place says nothing about Python.
+// torchrun uses the Python with which it was installed. ddprun does the same if the program, or a link to it, is in a virtual
+// or conda environment. In any other place its location implies no Python.
 std::optional<fs::path> python_of_own_environment(const ProgramChoice& choice, const Machine& machine) {
   const char* const name = choice.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun";
   std::error_code ignored;
@@ -221,7 +222,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
     }
     require_executable(program, first);
     command = {program.string()};
-    if (python) command.emplace_back("-u");  // unbuffered, as for a script: a line is seen when it is printed
+    if (python) command.emplace_back("-u");  // unbuffered, as for a script, so that each line is shown when it is printed
   } else {
     if (kind == Plan::Kind::kPython) refuse_folder_without_main(cwd, first);
     const bool from_input = first == "-";  // Python reads the script from standard input

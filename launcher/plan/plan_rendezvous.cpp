@@ -31,8 +31,8 @@ constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
                                                      "timeout",
                                                      "use_libuv"};
 
-// Options of torchrun's store, which ddprun does not have: a value that torchrun would refuse is refused, others are mentioned
-// as having no effect.
+// Options of torchrun's store, which ddprun does not have. Values that torchrun would refuse are refused; other values get a
+// note that they have no effect.
 constexpr std::array<std::string_view, 3> kCheckedOnly{"close_timeout", "keep_alive_interval", "read_timeout"};
 
 std::string without_effect(const std::string& key) {
@@ -65,7 +65,7 @@ void read_node_counts(const Setting& setting, RendezvousPlan& plan) {
     throw UsageError("--standalone is for one machine, but --nnodes is " + setting.value + " (" + setting.source +
                      "); leave one of them out");
   }
-  plan.max_nodes = 1;  // no other node can know the port
+  plan.max_nodes = 1;  // no other node can know the port, so the job has one node
 }
 
 void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
@@ -80,13 +80,13 @@ void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
   plan.node_rank = static_cast<int>(*rank);
 }
 
-// Reads LOW-HIGH. The lowest port is the one that all nodes must know without being told.
+// Reads LOW-HIGH. All nodes must agree on the lowest port in advance, since they meet there.
 void read_port_range(const Setting& setting, RendezvousPlan& plan) {
   const std::string_view text = without_spaces_around(setting.value);
   const std::size_t dash = text.find('-');
   const auto low = parse_whole(text.substr(0, dash));
   const auto high = dash == std::string_view::npos ? std::nullopt : parse_whole(text.substr(dash + 1));
-  constexpr std::int64_t kFewest = 4;  // the meeting port, a listener, and two for MASTER_PORT in turns
+  constexpr std::int64_t kFewest = 4;  // the meeting port, a listener, and two ports between which MASTER_PORT alternates
   if (!low || !high || *low < 1 || *high > 65535 || *high - *low + 1 < kFewest) {
     refuse("port-range", setting,
            "LOW-HIGH with at least " + std::to_string(kFewest) + " ports from 1 to 65535, such as 29500-29599");
@@ -94,14 +94,14 @@ void read_port_range(const Setting& setting, RendezvousPlan& plan) {
   plan.port_range = {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-// Whether the text may be a host name or an address. With a space or a slash in it, it was meant as something else.
+// Whether the text may be a host name or an address. A space or a slash shows that something else was intended.
 bool may_be_host(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c >= 0x80 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
   });
 }
 
-// Reads etcd://HOST:PORT. An arbiter only matters where each of two nodes may continue alone.
+// Reads etcd://HOST:PORT. An arbiter only matters if either of two nodes may continue alone.
 void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
   constexpr const char* kExpected = "etcd://HOST:PORT, such as etcd://10.0.0.5:2379";
   constexpr std::string_view kScheme = "etcd://";
@@ -228,7 +228,7 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   RendezvousChoice choice;
   RendezvousPlan& plan = choice.plan;
   plan.standalone = settings.flag("standalone");
-  // --standalone decides the backend, and torchrun ignores the other options about it.
+  // --standalone determines the backend, and torchrun then ignores the other options about it.
   plan.backend = plan.standalone ? RendezvousPlan::Backend::kC10d : backend_of(*settings.find("rdzv-backend"));
   read_node_counts(*settings.find("nnodes"), plan);
   read_node_rank(settings, plan);

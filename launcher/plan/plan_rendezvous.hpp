@@ -1,5 +1,5 @@
-// Reads and checks torchrun's options about many machines: --nnodes, --node-rank, --rdzv-*, --standalone, --local-addr.
-// plan_network.cpp calls it and adds what one machine needs. Pure.
+// Reads and checks torchrun's options for multi-node jobs: --nnodes, --node-rank, --rdzv-*, --standalone, --local-addr.
+// plan_network.cpp calls it and adds the options for a single machine. Pure.
 #pragma once
 
 #include <string>
@@ -16,16 +16,16 @@ inline constexpr int kStaticPort = 29500;
 
 struct RendezvousChoice {
   RendezvousPlan plan;
-  bool endpoint_given = false;        // --rdzv-endpoint is given and has an effect: no --standalone
-  std::vector<std::string> notes;     // options without effect, for -v
+  bool endpoint_given = false;        // --rdzv-endpoint is given and has an effect, which --standalone would prevent
+  std::vector<std::string> notes;     // shown with -v: options without effect
   std::vector<std::string> warnings;  // probable mistakes
 };
 
 // Throws UsageError.
 RendezvousChoice resolve_rendezvous(const Settings& settings);
 
-// Reads "k=v,k=v" by torchrun's rules: quotes around the whole, spaces around names, '=' inside values; empty keys, values and
-// entries are errors. Throws UsageError.
+// Reads "k=v,k=v" by torchrun's rules: quotes around the whole text, spaces around names, '=' inside values. Empty keys, values
+// and entries are errors. Throws UsageError.
 std::vector<std::pair<std::string, std::string>> parse_rdzv_conf(const Setting& setting);
 
 }  // namespace ddprun

@@ -28,7 +28,7 @@ fs::path ddptrain_of(const Machine& machine) {
 }
 
 std::vector<std::string> trainer_command(const Plan& plan, const fs::path& program) {
-  // A fresh start resumes from nothing, even if nodes have copies of the earlier run's checkpoints.
+  // A fresh start must not resume, even if nodes have copies of the earlier run's checkpoints.
   const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
   const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
   std::vector<std::string> command{program.string(), "--run-dir", plan.run_dir.string(), "--resume", how};
@@ -54,7 +54,7 @@ void choose_resume(Plan& plan, const Settings& settings, const fs::path& named) 
   plan.resume = Plan::Resume::kPath;
   plan.resume_from = named;
   std::error_code error;
-  // checkpoints/latest is a link. It is resolved, since the worker compares the folder's name with its content.
+  // checkpoints/latest is a symbolic link. It is resolved, since the worker compares the folder's name with its content.
   if (const fs::path real = fs::canonical(plan.resume_from, error); !error) plan.resume_from = real;
   if (fs::is_directory(plan.resume_from, error) && !fs::exists(plan.resume_from / "manifest.json", error)) {
     refuse("resume", setting,
@@ -78,7 +78,7 @@ void require_resume_path(const Plan& plan, const Settings& settings) {
 }
 
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
-  // Live recovery has seen fewer kinds of losses on many machines, and none through NCCL, so there it must be asked for.
+  // Live recovery is less tested on many machines, and untested through NCCL. There the user must enable it.
   const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins && !through_nccl;
   const Setting* setting = settings.find("recovery");
   const bool live = setting != nullptr ? setting->value == "live" : others_stay;
@@ -92,7 +92,8 @@ void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
       "Each step waits for its GPU, and where a worker does not get out of NCCL, all start anew from the newest checkpoint");
 }
 
-// Its workers say whether they can keep their state (channel::Regroupable). On many machines it must be asked for, as above.
+// The workers report whether they can keep their state (channel::Regroupable). On many machines the user must enable it, as
+// above.
 void choose_recovery_of_program(Plan& plan, const Settings& settings) {
   const Setting* setting = settings.find("recovery");
   const bool many = plan.rendezvous.many() || plan.rendezvous.joins;

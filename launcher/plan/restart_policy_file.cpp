@@ -42,7 +42,8 @@ class PolicyReader {
   struct PolicyKey {
     std::string name;
     std::string expected;
-    std::function<bool(const std::string& pointer, const RulesJson& value)> take;  // false: the value is not as expected
+    // Returns false if the value is not as expected.
+    std::function<bool(const std::string& pointer, const RulesJson& value)> take;
   };
   using Keys = std::vector<PolicyKey>;
 

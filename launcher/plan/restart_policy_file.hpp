@@ -1,6 +1,6 @@
-// --restart-policy FILE: a team's own rules for restarts, as JSON with comments, read as strictly as a train.json: all mistakes
+// --restart-policy FILE: custom rules for restarts, as JSON with comments. It is read as strictly as a train.json: all errors
 // of a file are shown together, with line, column, JSON pointer and the nearest valid name. plan.cpp calls it;
-// launcher/verdict/restart_policy.hpp says what the rules mean. docs/failures.md has the format.
+// launcher/verdict/restart_policy.hpp explains the rules. docs/failures.md has the format.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace ddprun {
 
 struct RestartPolicyFile {
-  std::optional<int> max_restarts{};  // --max-restarts wins over it
+  std::optional<int> max_restarts{};  // --max-restarts takes precedence over it
   std::optional<bool> refill_by_progress{};
   RestartRules rules{};
   std::string text{};  // the file's text, unchanged

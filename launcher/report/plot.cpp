@@ -14,7 +14,8 @@ namespace ddprun {
 namespace {
 
 constexpr double kPlotWide = 720, kPlotHigh = 360, kLegendLine = 18, kPlotLabels = 72;
-// Eight colours that people with a colour vision deficiency tell apart (Okabe and Ito); then the same, dashed.
+// Eight colours that people with colour vision deficiency can distinguish (Okabe and Ito). Further curves repeat them with
+// dashes.
 constexpr std::array kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888", "#b8a800"};
 constexpr std::array kDashes{"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\"", " stroke-dasharray=\"8 3 2 3\""};
 
@@ -37,7 +38,7 @@ std::string text_at(double x, double y, const std::string& anchor, const std::st
   return "<text x=\"" + svg::decimal(x) + "\" y=\"" + svg::decimal(y) + "\"" + anchor + ">" + svg::escaped(text) + "</text>\n";
 }
 
-// Lines at round numbers, with the numbers outside the curves' area. A range of one value has one line.
+// Grid lines at round numbers, with labels outside the plot area. If all values are equal, there is one line.
 std::string grid_of(const Range& steps, const Range& values) {
   const auto of = [](const Range& range, int most) {
     return range.high > range.low ? svg::ticks(range.low, range.high, most) : std::vector<double>{range.low};

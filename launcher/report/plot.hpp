@@ -1,4 +1,4 @@
-// `ddprun plot`: one figure of several runs over each other, as an SVG that needs nothing else. Pure but for the streams.
+// `ddprun plot`: draws one metric of several runs in one chart, as a self-contained SVG. Pure except for the streams.
 #pragma once
 
 #include <istream>
@@ -9,19 +9,19 @@
 
 namespace ddprun {
 
-inline constexpr std::size_t kMostPlotted = 32;  // runs
-inline constexpr std::size_t kMostNamed = 100;   // figures
+inline constexpr std::size_t kMostPlotted = 32;  // maximum number of runs
+inline constexpr std::size_t kMostNamed = 100;   // maximum number of metric names
 
 struct PlottedRun {
   std::string name;
-  std::vector<svg::Point> points;  // step and figure
+  std::vector<svg::Point> points;  // x: step, y: value of the metric
 };
 
-// The points of one figure in a metrics.jsonl, from the lines of steps or, where no step has it, of evaluations. Damaged lines
-// and values that are no number are left out.
+// The points of one metric in a metrics.jsonl. They come from the lines of steps; if no step has the metric, from the lines of
+// evaluations. Damaged lines and values that are not numbers are skipped.
 std::vector<svg::Point> read_figure(std::istream& metrics, const std::string& figure);
 
-// The names of the figures that read_figure() finds there, sorted.
+// Sorted names of the metrics that read_figure() finds in the file.
 std::vector<std::string> figures_in(std::istream& metrics);
 
 // At least one run must have a point.

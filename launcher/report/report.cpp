@@ -1,4 +1,4 @@
-// Implementation of report.hpp. The document is kept as JSON, so that it carries on unchanged what earlier invocations wrote.
+// Implementation of report.hpp. The document is kept as JSON, so that the text of earlier invocations is preserved unchanged.
 #include "launcher/report/report.hpp"
 
 #include <unistd.h>
@@ -32,7 +32,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = ReportJson;
 
-constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // a smaller difference is the time between two reads of two clocks
+// A smaller difference may come from reading two clocks one after the other.
+constexpr std::int64_t kClockIsSetFrom = 100'000'000;
 
 constexpr const char* kUnfinished =
     "its end is not in it: the agent was killed, the machine went down, or the report could not be written (a full disk)";
@@ -112,7 +113,7 @@ struct Report::Impl {
     document["exit"] = nullptr;
   }
 
-  // The invocation before this one may have been killed. Its guardian fills in "exit" then, unless it was killed as well.
+  // The previous invocation may have been killed. Its guardian then fills in "exit", unless the guardian was killed as well.
   void finish_earlier() {
     const bool completed = document.contains("exit") && !document["exit"].is_null();
     if (!completed) warning = "the run before this one left an unfinished report: " + std::string(kUnfinished);
@@ -144,7 +145,7 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  bool is_over = false;  // the run has ended, and the file must say so
+  bool is_over = false;  // the run has ended; the file must contain its end
   using Sync = ReportFile::Sync;
   void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
   void write_soon() { out->write_soon(whole()); }
@@ -196,7 +197,7 @@ struct Report::Impl {
     failures[name_of(first.cause)] = report_integer_at(failures, name_of(first.cause)) + 1;
   }
 
-  // Only this many are kept: a node may join and leave for days.
+  // Limit on node events: a node may join and leave repeatedly for days.
   static constexpr std::size_t kMostNodeEvents = 1000;
   void add(const NodesChanged& event) {
     if (event.notice.kind == rendezvous::NodeNotice::Kind::kWaiting) return;
@@ -273,7 +274,7 @@ struct Report::Impl {
     count_lost_steps(from);
   }
 
-  // The steps that the last round did beyond the step at which this one resumes are done again.
+  // Training resumes at step `goes_on_at`. All later steps of the last round are lost and must be repeated.
   void count_lost_steps(std::int64_t goes_on_at) {
     Json& rounds = document["rounds"];
     const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),
@@ -316,7 +317,7 @@ struct Report::Impl {
     failed["first_cause"] = failure_json(event.first);
     add_consequences(failed, event.consequences);
     for (const Json& worker : failed["workers"]) {
-      // The worker exited with code 0 without being asked to, while the others continued.
+      // The worker exited with code 0 without a request, while the others continued.
       const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
                         worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
       if (left) failed["left_early"].push_back(worker["rank"]);
@@ -346,7 +347,7 @@ struct Report::Impl {
 
   void add(const StandbyWaits&) {}
 
-  // When standbys fail to start again and again, the newest reason is enough.
+  // If standbys fail to start again and again, the newest reason is enough.
   void add(const StandbyEnded& event) {
     Json& ended = invocation()["standbys_ended"];
     const std::int64_t count = ended.is_object() ? report_integer_at(ended, "count") : 0;
@@ -361,7 +362,7 @@ struct Report::Impl {
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
-  // Written at once: no other event may ever come.
+  // Written immediately: the process may be killed before any other event arrives.
   void add(const StopIsSlow& event) {
     if (!has_round()) return;
     round()["stop_is_slow"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
@@ -374,7 +375,7 @@ struct Report::Impl {
     write();
   }
 
-  // A script that leaves processes in each of many rounds would fill the report.
+  // Limited, since a script that leaves processes behind in each of many rounds would fill the report.
   void add(const LeftoversFound& event) {
     constexpr std::size_t kMost = 100;
     if (!has_round()) return;
@@ -386,7 +387,7 @@ struct Report::Impl {
 
   void add(const WorkerContinued&) {}
 
-  // A rank that is slow now and then would fill the report.
+  // Limited, since a rank that is slow from time to time would fill the report.
   void add(const Straggler& event) {
     constexpr std::size_t kMost = 100;
     if (!has_round()) return;
@@ -405,7 +406,7 @@ struct Report::Impl {
 
   void add(const RunDirectoryRemoved& event) { invocation()["run_directory_removed_ns"] = event.time_ns; }
 
-  // True if the job ended well in its first round.
+  // True if the job ended successfully in its first round.
   bool all_went_well(const RunEnded& event) {
     return event.exit_code == 0 && document["rounds"].size() == 1 && round()["restart_count"] == 0;
   }

@@ -15,7 +15,8 @@ struct TimePart {
   const char* key;
   const char* name;
 };
-// Without reported steps the two are shown as one: a script that imports its libraries is not training yet.
+// If no steps were reported, start and training are shown as one part: a script that is still importing its libraries is not
+// training yet.
 constexpr const char* kTrainingKey = "training_s";
 constexpr const char* kStartKey = "start_s";
 constexpr std::array kTimeParts{TimePart{kTrainingKey, "training"},        TimePart{"evaluation_s", "evaluating"},
@@ -103,7 +104,7 @@ ReportFigures figures_of(const ReportJson& report) {
     ++causes[report_text_at(first, "cause")];
     ++ranks[who(first)];
   }
-  // Counts all rounds, including those that are not kept.
+  // Counts all rounds, including those that the report has dropped.
   if (const ReportJson& counted = report_value(report, "failures"); counted.is_object()) {
     causes.clear();
     figures.failures = 0;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Sync = ReportFile::Sync;
 
-// Without fsync (see the Note in report.hpp). Returns 0, or the errno for which nothing of it is in the file.
+// Does no fsync (see the Note in report.hpp). Returns 0, or an errno if the text is not in the file.
 int replace_file(const fs::path& file, std::string_view text) noexcept {
   try {
     const std::string temporary = file.string() + ".new";
@@ -42,7 +42,7 @@ int put(const fs::path& file, const std::string& text, Sync sync) {
       write_file_atomically(file, text);
       return 0;
     } catch (const std::exception&) {
-      // A file without fsync is better than none.
+      // Without fsync the text is less safe, but still better than no text.
     }
   }
   return replace_file(file, text);
@@ -52,9 +52,9 @@ int put(const fs::path& file, const std::string& text, Sync sync) {
 
 struct ReportFile::Newest {
   std::mutex mutex;
-  std::optional<std::string> text;  // the text that waits to be written
+  std::optional<std::string> text;  // the text that is to be written next
   Sync sync = Sync::kNo;
-  bool queued = false;  // a piece of the queue will take the text
+  bool queued = false;  // the queue has a piece of work that will write `text`
   int error = 0;
 };
 
@@ -83,7 +83,7 @@ void ReportFile::write_soon(std::string text) {
   });
 }
 
-// Whether an earlier text waited. Who comes for that one finds this one.
+// Returns whether an earlier text was still waiting. The piece of work for the earlier text then writes this one.
 bool ReportFile::keep_text(std::string text, Sync sync) {
   if (keep_ && !files_->is_at_once()) keep_(text);
   const std::lock_guard lock(newest_->mutex);
@@ -98,7 +98,7 @@ void ReportFile::add_piece() {
     const std::lock_guard lock(newest_->mutex);
     if (newest_->queued || !newest_->text) return;
     newest_->queued = true;
-  }  // when add() does the work itself, the work takes this lock
+  }  // released before add(), which may do the work on this thread, and the work takes this lock
   files_->add(
       [to = newest_, where = path_] {
         std::unique_lock taking(to->mutex);

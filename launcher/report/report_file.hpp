@@ -1,4 +1,5 @@
-// Where the report's texts go: to the guardian's memory, then to the file, at once or behind a queue. report.cpp has one.
+// Writes the report's texts: first to the guardian's memory, then to the file, either directly or through a queue. report.cpp
+// has one.
 #pragma once
 
 #include <filesystem>
@@ -17,19 +18,19 @@ class ReportFile {
   explicit ReportFile(std::filesystem::path path);
   const std::filesystem::path& path() const { return path_; }
 
-  // As Report::write_behind().
+  // See Report::write_behind().
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // Replaces the file by rename(2): as a whole or not at all, however this process dies. kYes: with fsync, where that is
+  // Replaces the file by rename(2), so a crash leaves the old or the new text as a whole. kYes: with fsync, where that is
   // possible.
   enum class Sync { kNo, kYes };
   void write(std::string text, Sync sync = Sync::kNo);
-  // Behind a queue, the guardian has the text when this returns and the file gets it a moment later: what must happen soon,
-  // such as the start of the next workers, does not wait behind it in the queue. Else as write().
+  // With a queue: the guardian has the text when this returns, and the write to the file is queued a moment later. So urgent
+  // work, such as files for the next workers, does not wait behind it in the queue. Without a queue: the same as write().
   void write_soon(std::string text);
 
-  // The errno for which the newest text that was tried is not in the file; 0: it is there.
+  // 0 if the newest attempted write succeeded, else its errno.
   int error() const;
 
  private:

@@ -1,4 +1,4 @@
-// Implementation of report_html.hpp. Every text that comes from a run is escaped, and the page links to nothing outside.
+// Implementation of report_html.hpp. All text that comes from a run is escaped, and the page has no external links.
 #include "launcher/report/report_html.hpp"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::string capitalised(std::string text) {
 
 struct Curves {
   std::vector<Point> loss, speed;
-  std::map<std::string, std::vector<Point>> evaluated;  // by name; without the loss
+  std::map<std::string, std::vector<Point>> evaluated;  // by metric name; the loss is kept separately
   StepParts parts;
   std::vector<double> restarts;  // steps at which training resumed
 };
@@ -61,7 +61,8 @@ void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
   if (value.is_number() && std::isfinite(value.get<double>())) points.push_back({x, value.get<double>()});
 }
 
-// The figures that every step of ddptrain has, beside its parts. A script may have others, which get a chart each.
+// The metrics in every step line of ddptrain, in addition to the parts of the step time. Other metrics come from scripts and
+// get a chart each.
 constexpr std::string_view kFiguresOfAStep[] = {"loss",
                                                 "lr",
                                                 "gradient_norm",
@@ -110,7 +111,7 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
   std::string drawn = "<h2>" + escaped(title) + "</h2>\n<svg viewBox=\"" + decimal(-kLabels) + " -8 " +
                       decimal(kChartWide + kLabels + 16) + " " + decimal(kChartHigh + 26) + "\" role=\"img\" aria-label=\"" +
                       escaped(title) + "\">\n";
-  // Numbers stand outside the curve's area.
+  // Labels are placed outside the plot area.
   std::string lines, numbers;
   for (const double value : svg::ticks(bottom, top, 5)) {
     lines += "M0 " + y(value) + "H" + decimal(kChartWide);
@@ -194,7 +195,7 @@ std::string round_html(const RoundSpan& span) {
   return html + "</details>\n";
 }
 
-// Whether a round began with the state that ranks of the round before had kept.
+// Whether the round began with state that surviving ranks kept from the previous round.
 bool keeps_state(const ReportJson& round) {
   const ReportJson& kept = report_value(report_value(round, "regroup"), "kept");
   return kept.is_array() && !kept.empty();
@@ -209,7 +210,7 @@ std::string time_line_html(const std::vector<RoundSpan>& rounds) {
       "<h2>Rounds</h2>\n<svg viewBox=\"0 0 " + decimal(kChartWide) + " 40\" role=\"img\" aria-label=\"time line\">\n";
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     const RoundSpan& round = rounds[i];
-    // The ranks that were not lost kept their state, so the next round continues the work of this one.
+    // The surviving ranks kept their state, so the next round continues the work of this one.
     const bool kept = round.failed && i + 1 < rounds.size() && keeps_state(*rounds[i + 1].round);
     const double x = static_cast<double>(round.begin_ns - begin) * scale;
     const double wide = std::max(1.0, static_cast<double>(round.end_ns - round.begin_ns) * scale - 1);

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// A JSON text has no raw line ends inside strings, so each '\n' may be indented.
+// A JSON text has no raw newlines inside strings, so indenting after each '\n' is safe.
 std::string indented(const ReportJson& value, std::string_view by) {
   const std::string text = value.dump(2, ' ', false, ReportJson::error_handler_t::replace);
   std::string result;

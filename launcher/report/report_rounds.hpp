@@ -1,7 +1,7 @@
-// The rounds of report.json: how many are kept, how much of each, and their text. If a job fails ten thousand times, its first
-// and last rounds are kept. If hundreds of workers fail, the first cause and a few consequences are kept in full, and the
-// others by rank. So the report stays below some megabytes, and only what has changed is formatted again. report.cpp has one of
-// these.
+// The rounds of report.json: which rounds are kept, how much of each, and their text. If a job fails ten thousand times, its
+// first and last rounds are kept. If hundreds of workers fail, the first cause and a few consequences are kept in full, and the
+// other consequences as rank numbers. So the report stays below a few megabytes, and only changed rounds are formatted again.
+// report.cpp has one of these.
 //
 // This class owns the text of each round that has not changed since it was formatted.
 #pragma once
@@ -18,23 +18,25 @@ namespace ddprun {
 
 class ReportRounds {
  public:
-  static constexpr std::size_t kFirst = 20, kLast = 80;  // rounds that are kept
-  static constexpr std::size_t kLastInFull = 8;    // after the first kFirst rounds, only these keep evidence of consequences
-  static constexpr std::size_t kConsequences = 8;  // of one round, in full
-  static constexpr std::size_t kRanksNamed = 64;   // for each cause of the other consequences
+  static constexpr std::size_t kFirst = 20, kLast = 80;  // number of kept rounds at the beginning and at the end
+  // Only this many newest rounds, and the first kFirst, keep the evidence of consequences.
+  static constexpr std::size_t kLastInFull = 8;
+  static constexpr std::size_t kConsequences = 8;  // consequences per round that are kept in full
+  static constexpr std::size_t kRanksNamed = 64;   // ranks listed for each cause of the other consequences
 
-  // A round was appended. True: a round in the middle was removed for it.
+  // Call it after a round was appended. Returns true if it removed a round in the middle.
   bool appended(ReportJson& rounds);
-  // That round, which is not the last one, has changed.
+  // Marks a round as changed that is not the last one.
   void changed(std::size_t round);
-  // The whole document with these "rounds", as dump(2) would give it. The last round may have changed.
+  // The whole document with these "rounds", formatted as by dump(2). The last round is always formatted again, since it may
+  // have changed.
   std::string text_of(const ReportJson& document);
 
-  // How many rounds were formatted until now: tests measure the work by it.
+  // Number of rounds formatted so far. Tests use it to measure the amount of work.
   std::int64_t worded() const { return worded_; }
 
  private:
-  std::vector<std::string> texts_;  // empty: to be formatted
+  std::vector<std::string> texts_;  // empty: must be formatted
   std::int64_t worded_ = 0;
 };
 

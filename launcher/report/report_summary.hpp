@@ -1,4 +1,4 @@
-// The message when a run directory is asked to do what it has already done. launcher/start/start_training.cpp calls it.
+// The message for a run directory whose training is already complete. launcher/start/start_training.cpp prints it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace ddprun {
 
-// "fashion-mnist is already done: 1,407 steps, checkpoint ..., test accuracy 90.41 % ..." and '\n', or a JSON line with --json.
+// "fashion-mnist is already done: 1,407 steps, checkpoint ..., test accuracy 90.41 % ..." with a final '\n'; with --json a JSON
+// line.
 std::string already_done(const Plan& plan, const RunState& state);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// A report.json as text for people: `ddprun report FOLDER`. A value that is missing or has another type is left out and is no
-// error, since another version may have written the report.
+// Renders a report.json as text for people: `ddprun report FOLDER`. A value that is missing or has another type is skipped
+// without an error, since another version may have written the report.
 #include <algorithm>
 
 #include "common/base/check.hpp"
@@ -43,7 +43,7 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   if (report_value(failure, "step").is_number()) line += " at step " + format_count(report_integer_at(failure, "step"));
   if (!report_text_at(failure, "message").empty()) line += ": " + report_text_at(failure, "message");
   line += "\n";
-  // The worker's stderr ends with the Python traceback, so one of the two is enough.
+  // The worker's stderr ends with the same Python traceback, so only one of the two is shown.
   const std::string whole_stack = report_text_at(failure, "call_stack");
   std::string_view stack = whole_stack;
   while (!stack.empty()) {
@@ -73,7 +73,7 @@ std::string counts_text(const std::vector<std::pair<std::string, std::int64_t>>&
   return text;
 }
 
-// Rounds on a line of 60 characters: "=" while one runs, "X" where one failed.
+// The rounds as a line of 60 characters: "=" while a round runs, "X" where a round failed.
 std::string time_line(const std::vector<RoundSpan>& rounds) {
   constexpr std::int64_t kWide = 60;
   std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin;
@@ -109,14 +109,14 @@ std::string figures_text(const ReportFigures& figures) {
   return text;
 }
 
-// As ranks_text() names them.
+// Names the ranks like ranks_text().
 std::string ranks_of(const Json& ranks) {
   std::vector<int> numbers;
   for (const Json& rank : ranks) numbers.push_back(static_cast<int>(report_integer(rank, -1)));
   return ranks_text(numbers);
 }
 
-// How a round that began with a regroup formed; empty for any other round.
+// Describes how a round was formed by a regroup; empty for any other round.
 std::string regroup_text(const Json& regroup) {
   const Json &kept = report_value(regroup, "kept"), &replaced = report_value(regroup, "replaced"),
              &standbys = report_value(regroup, "by_standby");
@@ -141,7 +141,7 @@ std::string standbys_text(const Json& ended) {
   return text + (message.empty() ? "" : ": " + message) + "\n";
 }
 
-// "40 more: lost_peer, ranks 9 10 11 and others"
+// Example: "40 more: lost_peer, ranks 9 10 11 and others".
 std::string others_text(const Json& others) {
   const std::int64_t count = report_integer_at(others, "count");
   std::string text = std::to_string(count) + " more: " + report_text_at(others, "cause") + ", rank";
@@ -150,7 +150,7 @@ std::string others_text(const Json& others) {
   return text + (std::ssize(ranks) < count ? " and others" : "");
 }
 
-// Of one that has begun: its end needs no line.
+// Describes when a rank became a straggler. The end of that state gets no line.
 std::string straggler_text(const Json& one) {
   if (report_value(one, "ended") == true) return {};
   const std::string kind = report_text_at(one, "kind");
@@ -233,7 +233,7 @@ std::string render_report(std::string_view text, const std::string& name, const 
       out += "\n";
       if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
         const Json& invocation = invocations[static_cast<std::size_t>(number)];
-        // The guardian of a killed agent can change only the report's own "exit".
+        // The guardian of a killed agent writes only the report's own "exit". It belongs to the newest invocation.
         const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
         const Json& exit = newest && !report_value(invocation, "exit").is_object() ? report_value(report, "exit")
                                                                                    : report_value(invocation, "exit");

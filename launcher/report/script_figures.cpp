@@ -16,7 +16,7 @@
 namespace ddprun {
 namespace {
 
-// As ddptrain and Hugging Face's Trainer name them for TensorBoard.
+// The tag names that ddptrain and Hugging Face's Trainer use in TensorBoard.
 std::string tag_of(const std::string& figure) {
   constexpr std::string_view kEvaluated = "eval_";
   return figure.starts_with(kEvaluated) ? "eval/" + figure.substr(kEvaluated.size()) : "train/" + figure;
@@ -32,7 +32,7 @@ void set(FigureList& figures, const std::string& name, double value) {
   }
 }
 
-// The name for an earlier run's file: metrics-1.jsonl.
+// The new name for the file of an earlier run: metrics-1.jsonl.
 std::filesystem::path name_for_an_earlier_run(const std::filesystem::path& file) {
   std::error_code ignored;
   for (int number = 1;; ++number) {
@@ -48,13 +48,14 @@ class ScriptFigures::Files {
   explicit Files(std::filesystem::path run_dir) : layout_{std::move(run_dir)} {}
 
   enum class Begin { kRun, kResume, kRestart };
-  // Training continues after `step`.
+  // `step`: the step after which training continues.
   void begin(Begin begin, std::int64_t step, int world_size) {
     const auto trouble = [this](const std::string& text) { troubles_.push_back(text); };
     std::error_code ignored;
     const std::filesystem::path file = layout_.metrics();
     if (begin == Begin::kRun && std::filesystem::is_regular_file(file, ignored)) {
-      std::filesystem::rename(file, name_for_an_earlier_run(file), ignored);  // an earlier run's: this one starts over
+      // The file belongs to an earlier run, and this run starts from step 0.
+      std::filesystem::rename(file, name_for_an_earlier_run(file), ignored);
     }
     log_ = std::make_unique<MetricsLog>(file, step, trouble);
     if (begin != Begin::kRun) {
@@ -84,7 +85,7 @@ class ScriptFigures::Files {
                                {"save_s", published.save_s}});
   }
 
-  // Since the last call.
+  // Problems since the last call.
   std::vector<std::string> take_troubles() { return std::exchange(troubles_, {}); }
 
  private:
@@ -109,7 +110,7 @@ void ScriptFigures::on(const RunEvent& event) {
     write_line();
   } else if (std::holds_alternative<RunEnded>(event)) {
     write_line();
-    // What comes back from the queue later comes too late to be said.
+    // Last chance to report problems: results that the queue returns after this event are not shown.
     if (!first_ && queue_.is_done_within(FileQueue::kMoment)) say_all(*troubles_, say_);
   }
 }
@@ -144,7 +145,7 @@ void ScriptFigures::begin_at(std::int64_t step) {
   add([begin, step, world_size = world_size_](Files& files) { files.begin(begin, step, world_size); });
 }
 
-// A step without figures is no line.
+// A step without metrics gets no line.
 void ScriptFigures::write_line() {
   const std::optional<Line> line = std::exchange(line_, std::nullopt);
   if (!line || line->figures.empty()) return;

@@ -1,11 +1,11 @@
-// What a script tells with ddprun.step(), in metrics.jsonl and TensorBoard's files of its run directory, like ddptrain's own.
-// An observer of the agent's events; launcher/start/run_plan.cpp makes it for a script with --run-dir. Only rank 0 tells
-// figures, so the agent of its node is the only writer. All work on files is done behind the agent's queue, and a disk that
-// stalls costs lines, not steps.
+// Writes the metrics that a script reports with ddprun.step() to metrics.jsonl and TensorBoard files in its run directory, in
+// the format of ddptrain. Observes the agent's events; launcher/start/run_plan.cpp creates it for a script with --run-dir. Only
+// rank 0 reports metrics, so the agent of its node is the only writer. All file I/O goes through the agent's queue. If the disk
+// stalls, lines are lost, but steps are not delayed.
 //
-// Each step has one line. A line waits until the next step is told or the worker ends, since a step may be told twice: by its
-// number first, then with its loss. After a restart, or when the steps go back, the lines behind the step that the script
-// continues from are removed.
+// Each step has one line. The line is held back until the next step is reported or the worker ends, since a step may be
+// reported twice: first its number, then its loss. After a restart, or if the step number decreases, lines later than the step
+// from which the script continues are removed.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,10 @@ namespace ddprun {
 
 class ScriptFigures : public RunObserver {
  public:
-  static constexpr std::size_t kMostWaiting = 1000;  // lines; those that come while so many wait for the disk are left out
+  // Maximum number of lines that wait for the disk; further lines are dropped.
+  static constexpr std::size_t kMostWaiting = 1000;
 
-  // `say` gets a line for people when the files have trouble.
+  // `say` receives a message for people if a file cannot be written.
   ScriptFigures(std::filesystem::path run_dir, FileQueue& files, std::function<void(const std::string& trouble)> say);
   void on(const RunEvent& event) override;
 
@@ -41,7 +42,7 @@ class ScriptFigures : public RunObserver {
     FigureList figures{};
   };
   class Files;  // used on the queue's thread only
-  // What the queue's thread has found and this one has not said yet.
+  // Problems that the queue's thread has found and this thread has not reported yet.
   struct Troubles {
     std::mutex mutex{};
     std::vector<std::string> unsaid{};
@@ -59,10 +60,10 @@ class ScriptFigures : public RunObserver {
   std::shared_ptr<Files> files_;
   std::shared_ptr<Troubles> troubles_ = std::make_shared<Troubles>();
   ProgressMeter meter_;
-  std::optional<Line> line_;  // of the newest step
+  std::optional<Line> line_;  // the line of the newest step
   std::optional<double> speed_;
-  bool begins_ = true;  // nothing was heard of rank 0 in this round
-  bool first_ = true;   // nor in an earlier one
+  bool begins_ = true;  // rank 0 has reported nothing in this round
+  bool first_ = true;   // rank 0 has reported nothing in any round
   int world_size_ = 0;
   std::shared_ptr<std::size_t> waiting_ = std::make_shared<std::size_t>(0);
   bool left_out_ = false;

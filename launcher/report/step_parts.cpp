@@ -74,7 +74,7 @@ StepParts step_parts_of(const std::filesystem::path& metrics) {
   const std::streamoff size = file.tellg();
   std::string line;
   file.seekg(std::max<std::streamoff>(0, size - kRead));
-  if (size > kRead) std::getline(file, line);  // the rest of one
+  if (size > kRead) std::getline(file, line);  // skips the partial first line
   bool begun = size <= kRead;
   while (std::getline(file, line)) {
     const ReportJson read = ReportJson::parse(line, nullptr, false);

@@ -1,4 +1,4 @@
-// What drawings of a run share: text and numbers in SVG, and curves with a bounded number of points. Pure.
+// Helpers for charts of a run: text and numbers in SVG, and curves with a bounded number of points. Pure.
 #pragma once
 
 #include <algorithm>
@@ -41,17 +41,17 @@ inline std::string escaped(std::string_view text) {
   return out;
 }
 
-// With six digits.
+// Formats with six significant digits.
 inline std::string decimal(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
 }
 
-// Round numbers between `low` and `high`, about `most` of them: 1, 2 or 5 times a power of ten apart. None if the range is
-// empty, or too narrow to count its steps. Without libm: no other part of ddprun loads it.
+// About `most` round numbers between `low` and `high`, spaced by 1, 2 or 5 times a power of ten. Empty if the range is empty,
+// or too narrow for the steps to be counted. Avoids libm, since no other part of ddprun loads it.
 inline std::vector<double> ticks(double low, double high, int most) {
-  constexpr double kMostCounted = 1e15;  // of whole numbers that a double holds exactly
+  constexpr double kMostCounted = 1e15;  // up to this value a double represents whole numbers exactly
   std::vector<double> all;
   if (!(high > low) || !(high - low < std::numeric_limits<double>::infinity()) || most < 1) return all;
   const double least = (high - low) / most;
@@ -62,7 +62,7 @@ inline std::vector<double> ticks(double low, double high, int most) {
   for (const double factor : {5.0, 2.0, 1.0})
     if (factor * power * most >= high - low) apart = factor * power;
   if (!(low / apart > -kMostCounted && high / apart < kMostCounted)) return all;
-  auto next = static_cast<std::int64_t>(low / apart);  // rounded towards zero
+  auto next = static_cast<std::int64_t>(low / apart);  // the cast truncates towards zero
   if (static_cast<double>(next) * apart < low) ++next;
   for (; static_cast<double>(next) * apart <= high && all.size() < 100; ++next)
     all.push_back(static_cast<double>(next) * apart);

@@ -48,12 +48,12 @@ void TimeAccount::add(const RoundStarted& event) {
 
 void TimeAccount::add(const WorkerStarted& event) {
   if (first_rank_here_ < 0 || event.rank < first_rank_here_) first_rank_here_ = event.rank;
-  // Workers that never use the channel count as training from their start.
+  // Workers that never use the worker channel count as training from their start.
   if (++started_ == workers_here_ && !speaks_) count(Part::kTraining, event.time_ns);
 }
 
 void TimeAccount::add(const WorkerSpoke& event) {
-  // The first message over the channel shows that workers had only been started, and were not training yet.
+  // The first message over the channel shows that the workers use it. They had only been started and were not training yet.
   if (!speaks_ && part_ == Part::kTraining) {
     part_ = first_round_ ? Part::kStart : Part::kRestart;
     round_.trained_s = 0;
@@ -68,7 +68,8 @@ void TimeAccount::add(const WorkerSpoke& event) {
              event.message);
 }
 
-// A round trains when any of its ranks says so. From then on the first rank speaks for all, since they wait for each other.
+// A round starts training when any of its ranks reports it. From then on the first rank represents all, since ranks wait for
+// each other.
 void TimeAccount::hear(const channel::PhaseChange& phase, const WorkerSpoke& event) {
   round_.reached_step = std::max(round_.reached_step, phase.step);
   if (phase.phase == channel::Phase::kRunning && !runs()) {

@@ -1,5 +1,5 @@
-// Where a run's time goes, from the agent's events: waiting for nodes, starting, training, evaluating, pausing for checkpoints,
-// restarting. The report keeps one account over all invocations of a run and writes its sums. Pure.
+// Accounts the wall time of a run by category, from the agent's events: waiting for nodes, starting, training, evaluating,
+// pausing for checkpoints, restarting. The report keeps one account over all invocations of a run and writes its sums. Pure.
 #pragma once
 
 #include <array>
@@ -19,18 +19,19 @@ class TimeAccount {
   static constexpr std::array kNames{"waiting_s", "start_s", "training_s", "evaluation_s", "checkpoint_s", "restart_s"};
   using Seconds = std::array<double, kNames.size()>;
 
-  // The current round, as its ranks on this node report it. A step that is not known is -1.
+  // The current round, as its ranks on this node report it. An unknown step is -1.
   struct Round {
-    std::int64_t from_step = -1;     // finished steps when it began to train
+    std::int64_t from_step = -1;     // number of finished steps when training began
     std::int64_t reached_step = -1;  // the highest step that a rank has reported
     double trained_s = 0;
   };
 
   explicit TimeAccount(const Seconds& earlier = {}) : seconds_(earlier) {}
 
-  // RunEnded counts the time up to it; events without a meaning for the time are ignored. `clock_was_set_ns`: how far somebody
-  // has set the wall clock, from which events take their times, since the first event. `latest_ns`: what that clock would say
-  // now if nobody had. It may be set between an event and this call, so no time is counted before the last event or after now.
+  // RunEnded counts the time up to it; events that do not affect the accounting are ignored. Events take their times from the
+  // wall clock. `clock_was_set_ns`: by how much that clock has been changed since the first event. `latest_ns`: the current
+  // time of that clock without those changes. The clock may be changed between an event and this call, so no time is counted
+  // before the last event or after now.
   void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0,
           std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max());
 
@@ -55,10 +56,10 @@ class TimeAccount {
   Seconds seconds_;
   Round round_;
   Part part_ = Part::kWaiting;
-  std::int64_t since_ns_ = 0;  // on the clock before it was set; 0: before RunStarted
+  std::int64_t since_ns_ = 0;  // wall clock without later changes; 0 before RunStarted
   std::int64_t clock_was_set_ns_ = 0;
   std::int64_t latest_ns_ = 0;
-  bool speaks_ = false;  // some worker uses the channel, so phases tell when the round trains
+  bool speaks_ = false;  // a worker uses the channel, so its phase messages show when the round trains
   bool first_round_ = true;
   int first_rank_here_ = -1;
   std::size_t started_ = 0;

@@ -2,8 +2,8 @@
 #include "launcher/script_store/script_store.hpp"
 
 // Note [Why this file is long]
-// It is one store: each query reads and changes the same keys, and what clients hold of them counts towards one bound. The text
-// of a query is parsed elsewhere (store_query.hpp).
+// It is one store: each query reads and changes the same keys, and all data held for clients counts towards one limit. Queries
+// are parsed elsewhere (store_query.hpp).
 
 #include <algorithm>
 #include <charconv>
@@ -32,7 +32,7 @@ std::string one_byte(char byte) {
   return {byte};
 }
 
-// As std::stoll reads it: spaces and a sign may come first, and what follows the digits does not count.
+// Parses like std::stoll: leading spaces and a sign are allowed, and characters after the digits are ignored.
 std::optional<std::int64_t> number_in(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -42,13 +42,13 @@ std::optional<std::int64_t> number_in(std::string_view text) {
 }
 
 constexpr std::size_t kCostOfWaiting =
-    256;  // bytes of the entries of two hash tables and of a list of clients, without the key
+    256;  // bytes per key for the entries of two hash tables and a list of clients, without the key itself
 
 std::size_t cost_of_waiting_for(std::string_view key) {
   return kCostOfWaiting + 2 * key.size();
 }
 
-// A key as people may read it.
+// A key in printable form.
 std::string shown(std::string_view key) {
   constexpr std::size_t kMost = 60;
   return "'" + std::string(key.substr(0, kMost)) + (key.size() > kMost ? "..." : "") + "'";
@@ -134,7 +134,7 @@ bool ScriptStore::has_room_for(std::size_t answer) const {
   return answer <= limits_.light_bytes || unsent_bytes_ == 0 || pending() + answer <= limits_.pending_bytes / 4 * 3;
 }
 
-// 0 for the kinds whose answers have a few bytes.
+// 0 for queries whose answers have only a few bytes.
 std::size_t ScriptStore::answer_bytes(const Query& query) const {
   constexpr std::size_t kLength = sizeof(std::uint64_t);
   std::size_t bytes = 0;
@@ -164,7 +164,7 @@ void ScriptStore::process_or_cut_off(int number, Turn turn) {
   }
 }
 
-// Serves the queries that are there, up to one that has to wait. With a turn, one of them may have a large answer.
+// Serves the available queries, up to one that has to wait. With a turn, one of them may have a large answer.
 void ScriptStore::process(int number, Turn turn) {
   Client& client = clients_.at(number);
   std::size_t done = 0;
@@ -178,7 +178,7 @@ void ScriptStore::process(int number, Turn turn) {
       break;
     }
     const std::size_t answer = client.is_validated ? answer_bytes(*read.query) : 0;
-    if (answer > limits_.light_bytes && answer <= limits_.reply_bytes) {  // a larger one is refused
+    if (answer > limits_.light_bytes && answer <= limits_.reply_bytes) {  // an even larger answer is refused
       if (turn == Turn::kNo || !has_room_for(answer)) {
         wait_in_line(number, client, answer);
         break;
@@ -189,7 +189,8 @@ void ScriptStore::process(int number, Turn turn) {
     done += read.bytes;
   }
   client.input.erase(0, done);
-  if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();  // a large value
+  // Releases the memory of a large value.
+  if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();
   unfinished_bytes_ -= done;
 }
 
@@ -206,7 +207,7 @@ void ScriptStore::enforce_bound() {
   }
 }
 
-// TCPStore answers neither a set nor an append nor a push.
+// As in TCPStore, a set, an append and a push get no answer.
 void ScriptStore::handle(int number, const Query& query) {
   if (Client& client = clients_.at(number); !client.is_validated) {
     if (query.kind != QueryKind::kValidate || query.number != kMagic)
@@ -263,7 +264,7 @@ void ScriptStore::handle(int number, const Query& query) {
   }
 }
 
-// The client exists.
+// `client` must exist.
 void ScriptStore::reply(int client, std::string bytes) {
   clients_.at(client).unsent += bytes.size();
   unsent_bytes_ += bytes.size();
@@ -327,7 +328,7 @@ std::int64_t ScriptStore::add(std::string_view key, std::int64_t amount) {
   return sum;
 }
 
-// A key that is missing is as good as an empty value; if something else is expected, that is the answer.
+// A missing key counts as an empty value. If another value is expected, the expected value is the answer.
 std::string ScriptStore::compare_and_set(const Query& query) {
   const std::string key(query.keys[0]);
   std::string expected(query.values[0]);
@@ -380,7 +381,7 @@ void ScriptStore::push(std::string_view name, std::string_view value) {
   wake_one(key);
 }
 
-// The answer is how many there were, and the first of them.
+// The answer has the number of entries before the pop, and the first entry.
 void ScriptStore::pop(int client, const std::string& key) {
   std::string bytes = raw(length_of_queue(key));
   if (const auto found = queues_.find(key); found != queues_.end()) {
@@ -411,7 +412,7 @@ void ScriptStore::wait_for(int client, const std::vector<std::string_view>& keys
   if (awaits.empty()) reply(client, one_byte(kStopWaiting));
 }
 
-// The value of the key counts who has come. The last one wakes the others.
+// The key's value counts the clients that have arrived. The last one wakes the others.
 void ScriptStore::join_barrier(int client, const Query& query) {
   stop_waiting(client);
   const std::string key(query.keys[0]);
@@ -464,7 +465,7 @@ void ScriptStore::wake_one(const std::string& key) {
   came(client, key);
 }
 
-// A client that waits for several keys is answered when the last of them has come.
+// A client that waits for several keys is answered when the last of them is set.
 void ScriptStore::came(int client, const std::string& key) {
   Client& waiter = clients_.at(client);
   waiter.awaited_cost -= cost_of_waiting_for(key);

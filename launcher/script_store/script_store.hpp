@@ -53,7 +53,7 @@ struct Send {
   int client = 0;
   std::string bytes;
 };
-// The store has dropped the client. `why` is text for a message.
+// The store has disconnected the client. `why` is text for a message.
 struct Disconnect {
   int client = 0;
   std::string why;

@@ -23,7 +23,7 @@ constexpr Shape shape(std::initializer_list<Field> fields) {
   return made;
 }
 
-// By QueryKind.
+// Indexed by QueryKind.
 constexpr std::array kShapes{
     shape({Field::kNumber32}),
     shape({Field::kKey, Field::kValue}),
@@ -47,8 +47,8 @@ constexpr std::array kShapes{
 };
 static_assert(kShapes.size() == static_cast<std::size_t>(QueryKind::kBarrier) + 1);
 
-// Reads fields one after the other. Each part returns false when it could not: then needed() bytes are not there yet, or
-// refusal() says why no more will be read.
+// Reads one field after the other. Each function returns false if it could not read its field. Then either needed() bytes are
+// not available yet, or refusal() is the reason why reading stops.
 class Reader {
  public:
   Reader(std::string_view bytes, const Limits& limits) : bytes_(bytes), limits_(limits) {}
@@ -68,7 +68,7 @@ class Reader {
   bool key(Query& query) { return text("a key", limits_.key_bytes, query.keys); }
   bool value(Query& query) { return text("a value", limits_.value_bytes, query.values); }
 
-  // So many keys, each with a value or not.
+  // Reads a count and that many keys, each with or without a value.
   bool list(Query& query, bool with_values) {
     std::uint64_t count = 0;
     if (!number(count)) return false;

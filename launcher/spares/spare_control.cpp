@@ -1,4 +1,4 @@
-// Implementation of spare_control.hpp. Packets, so that a word is never cut.
+// Implementation of spare_control.hpp. The socket carries packets, so a message always arrives whole.
 #include "launcher/spares/spare_control.hpp"
 
 #include <sys/socket.h>
@@ -59,7 +59,7 @@ bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors
 
 void SpareControl::tell_seen() {
   static constexpr std::string_view kSeen = "seen";
-  // When it fails, the spare is gone, or it waits in vain and looks itself.
+  // Errors are ignored: either the spare has ended, or it times out and checks the files itself.
   if (ours_.is_open()) ::send(ours_.native_handle(), kSeen.data(), kSeen.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -85,7 +85,8 @@ SpareControl::Read SpareControl::read_one() {
   std::array<char, 4096> packet;
   const auto receive = [&] { return ::recv(ours_.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT); };
   ssize_t n = receive();
-  // A spare that ends with a word from here unread resets the socket: said once, before what it has said itself.
+  // If a spare ends without having read a message from here, the kernel resets the socket. recv() reports that once, before the
+  // spare's last messages.
   if (n < 0 && errno == ECONNRESET) n = receive();
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read::kNothing;
   if (n <= 0) return Read::kEnd;

@@ -1,6 +1,6 @@
-// The agent's end of one spare interpreter's control socket: it hears the spare's words, and hands a script over to it with
-// the descriptors that a fresh worker would be born with. launcher/workers/standby_processes.cpp has one for each spare. When
-// it is closed, a spare that waits ends. One thread.
+// The agent's end of one spare interpreter's control socket. It receives the spare's messages, and sends it a script with the
+// descriptors that a fresh worker would inherit. launcher/workers/standby_processes.cpp has one for each spare. If it is
+// closed, a waiting spare ends. One thread.
 #pragma once
 
 #include <functional>
@@ -19,23 +19,24 @@ class SpareControl : public std::enable_shared_from_this<SpareControl> {
  public:
   using OnWord = std::function<void(const spares::Word&)>;
 
-  // Makes the socket pair. Throws std::system_error.
+  // Creates the socket pair. Throws std::system_error.
   SpareControl(boost::asio::io_context& io, OnWord on_word);
 
-  // The spare's end, for its start; closed here by begin().
+  // The spare's end, passed to it at its start; begin() closes it here.
   int spares_end() const { return spares_end_.get(); }
   void begin();
-  // Of spares that are handed a script together one looks for all whether a file has changed; the others wait for tell_seen().
+  // When several spares are sent a script together, one of them (kForAll) checks whether an imported file has changed. The
+  // others wait for tell_seen().
   enum class Look { kForAll, kWaits };
-  // Gives the script to the spare. `board`: a file of all that are handed one together, where the one that looks writes what it
-  // has seen; -1: there is none, and this one looks for itself. False: the spare is gone. Throws std::system_error when the
-  // system has no memory or descriptors for it.
+  // Sends the script to the spare. `board`: a file shared by all spares that are sent a script together; the one that checks
+  // writes its results there. -1: there is no board, and this spare checks itself. Returns false if the spare has ended. Throws
+  // std::system_error if the system has no memory or descriptors for it.
   bool hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors, Look look, int board);
-  // The board is written. A spare that is not told looks itself, a second later.
+  // Announces that the board has been written. A spare without this message checks the files itself after one second.
   void tell_seen();
-  // False: closed, or the spare has ended.
+  // False if closed, or if the spare has ended.
   bool is_open() const { return ours_.is_open(); }
-  // Passes on all words that have arrived.
+  // Passes on all messages that have arrived.
   void drain();
   void close();
 

@@ -1,4 +1,4 @@
-// What a spare interpreter says to its agent, a packet a word: a name, then its fields, one a line. The other end is
+// The messages of a spare interpreter to its agent, one packet each: a name, then its fields, one per line. The sender is
 // python/ddprun/_spare/sitecustomize.py. Pure; spare_control.cpp reads the packets.
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace ddprun::spares {
 
-// It has loaded everything and waits.
+// The spare has loaded everything and waits.
 struct HasLoaded {
-  double seconds = 0;             // from its start
-  std::int64_t memory_bytes = 0;  // that no other process shares
+  double seconds = 0;             // time since its start
+  std::int64_t memory_bytes = 0;  // memory that it shares with no other process
 };
-// It can never be used, and neither can another one like it. It ends now.
+// The spare can never be used, and neither can another one like it. It ends now.
 struct Unfit {
   std::string why;
 };
-// It has got its orders, and looks whether it can obey them.
+// The spare has received the script, and checks whether it can run it.
 struct HasHeard {};
-// It runs the script. `plainly_for` is empty, or why it starts as a fresh interpreter instead.
+// The spare runs the script. `plainly_for` is empty, or the reason why a fresh interpreter runs it instead.
 struct Runs {
   std::string plainly_for;
 };
 using Word = std::variant<HasLoaded, Unfit, HasHeard, Runs>;
 
-// Nothing for a packet of another form.
+// nullopt for a packet of another form.
 inline std::optional<Word> parse_word(std::string_view packet) {
   const auto next_line = [&packet] {
     const std::string_view line = packet.substr(0, packet.find('\n'));

@@ -19,14 +19,15 @@
 namespace ddprun {
 namespace {
 
-// A node answers at once, but for stacks, GPUs and logs. One that does not is named as silent.
+// A node answers most queries immediately, except those about stacks, GPUs and logs. A node that does not answer in time is
+// listed as silent.
 constexpr std::chrono::milliseconds kAtOnce{150};
 constexpr std::chrono::milliseconds kForStacks{25'000};
 constexpr std::chrono::milliseconds kForGpus{2200};
-constexpr std::chrono::milliseconds kToFindLogs{2000};  // whoever is not heard by then is left out
+constexpr std::chrono::milliseconds kToFindLogs{2000};  // nodes that have not answered by then are left out
 constexpr std::chrono::milliseconds kForLogs = LogReaders::kLongestWait + std::chrono::milliseconds(3000);
 
-// Log lines are asked of one node, which the question names: of all together they would be too much.
+// Log lines are requested from one node, which the query names. The logs of all nodes together would be too large.
 JobInquiry::Question to_inquiry(const std::string& text, int nodes) {
   const nlohmann::json asked = nlohmann::json::parse(text, nullptr, false);
   const auto word = [&](const char* key) {
@@ -158,7 +159,7 @@ std::string AnsweringStatus::status(std::size_t most_bytes) const {
                        .most_bytes = most_bytes});
 }
 
-// A job on CPUs may run on a machine with GPUs, which others use.
+// A job on CPUs reports no GPUs: if the machine has some, they belong to other jobs.
 void AnsweringStatus::ask_gpus(GpuLook::Then then) {
   if (plan_.device == "cpu") return then({{"gpus", nlohmann::json::array()}});
   gpus_.ask(std::move(then));
@@ -166,7 +167,7 @@ void AnsweringStatus::ask_gpus(GpuLook::Then then) {
 
 void AnsweringStatus::stop(bool now) const {
   if (!now) return stop_as_at_(SIGTERM);
-  for (int times = 0; times < 2; ++times) stop_as_at_(SIGINT);  // the second Ctrl-C kills the workers
+  for (int times = 0; times < 2; ++times) stop_as_at_(SIGINT);  // like pressing Ctrl-C twice: the second one kills the workers
 }
 
 }  // namespace ddprun

@@ -1,6 +1,5 @@
-// What an agent answers when somebody asks: the job's status and the control socket of this machine, --metrics-port, and on
-// many machines the questions that go to all nodes. An observer of the agent's events; it lives as long as the agent's
-// io_context.
+// Answers queries to an agent: the job's status and the control socket of this machine, --metrics-port, and in a multi-node job
+// the queries that go to all nodes. Observes the agent's events; it lives as long as the agent's io_context.
 #pragma once
 
 #include <functional>
@@ -22,7 +21,7 @@ namespace ddprun {
 
 class AnsweringStatus : public RunObserver {
  public:
-  // `stragglers` outlives it.
+  // `stragglers` must outlive this object.
   AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, StragglerLook& stragglers);
   void on(const RunEvent& event) override;
 
@@ -39,9 +38,9 @@ class AnsweringStatus : public RunObserver {
   std::function<void(int signal)> stop_as_at_;
   StragglerLook& stragglers_;
   JobStatus status_;
-  int nodes_ = 1;  // of the round
+  int nodes_ = 1;  // number of nodes in the round
   GpuLook gpus_;
-  // Of a job on many machines.
+  // Set for a multi-node job only.
   std::optional<JobInquiry> inquiry_;
   std::optional<NodeAsked> asked_;
   bool listens_ = false;

@@ -1,5 +1,5 @@
-// The config file of a node that follows in a run directory: the leader's config.json may be on another disk, so this node
-// writes one of its own. start_training.cpp makes it before the workers start and keeps it until they have ended.
+// The config file of a node that follows in a run directory. The leader's config.json may be on another disk, so this node
+// writes its own file. start_training.cpp creates it before the workers start and keeps it until they have ended.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 
 namespace ddprun {
 
-// A temporary folder with the config in it. The destructor removes it.
+// A temporary folder with the config file. The destructor removes it.
 class PrivateConfig {
  public:
-  // Throws UsageError when no folder can be made, std::system_error when the file cannot be written.
+  // Throws UsageError if no folder can be created, std::system_error if the file cannot be written.
   explicit PrivateConfig(const TrainConfig& config);
   ~PrivateConfig();
   PrivateConfig(const PrivateConfig&) = delete;

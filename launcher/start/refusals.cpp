@@ -1,4 +1,4 @@
-// Implementation of refusals.hpp. Each message names the way out.
+// Implementation of refusals.hpp. Each message names a solution.
 #include "launcher/start/refusals.hpp"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Implementation of run_plan.hpp. The report is opened before the guardian is forked; the console is made once the agent has
+// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created once the agent has
 // its io_context.
 #include "launcher/start/run_plan.hpp"
 

@@ -1,5 +1,5 @@
 // Runs a plan together with its observers: the console, and the report if there is a file for it. start_training.cpp and
-// start_script.cpp call it last, when the folders exist.
+// start_script.cpp call it last, after the folders are created.
 #pragma once
 
 #include <optional>

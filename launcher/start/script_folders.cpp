@@ -1,4 +1,4 @@
-// Implementation of script_folders.hpp: torchrun's rules for names, and what is removed at the end.
+// Implementation of script_folders.hpp: torchrun's naming rules, and the cleanup at the end.
 #include "launcher/start/script_folders.hpp"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void make(const fs::path& folder, const char* what) {
   if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
 }
 
-// `parent`/<run id>_<random letters>, as torchrun names it.
+// `parent`/<run id>_<random letters>, as in torchrun.
 std::optional<fs::path> folder_of_run(const fs::path& parent, std::string run_id) {
   std::replace(run_id.begin(), run_id.end(), '/', '_');
   return make_unique_folder(parent, run_id + "_");
@@ -39,7 +39,7 @@ fs::path run_folder(const fs::path& parent, const std::string& run_id) {
   throw UsageError("cannot make a folder for logs in " + parent.string() + ": " + std::strerror(errno));
 }
 
-// The first writable one of the usual places, as in Python's tempfile.
+// The first writable folder among the usual places, as in Python's tempfile.
 fs::path temporary_folder(const Environment& environment) {
   for (const char* variable : {"TMPDIR", "TEMP", "TMP"}) {
     const auto place = environment(variable);
@@ -59,8 +59,8 @@ bool sends_output_to_files(const OutputPlan& output) {
   return output.redirects.any() || output.tee.any();
 }
 
-// Removes what a run without restarts and log files leaves: empty folders and a report. Removing known names is quicker than
-// searching; if anything else is there, the last rmdir fails.
+// Removes what a run without restarts and log files leaves behind: empty folders and a report. Removing known names is faster
+// than searching. If anything else exists, the last rmdir fails.
 bool remove_known(const ScriptFolders& folders, int workers) {
   const fs::path round = round_folder(folders.files.log_root, LogLayout::kAttempts, 0, 0);
   for (int rank = 0; rank < workers; ++rank) ::rmdir(worker_folder(round, LogLayout::kAttempts, rank, rank).c_str());
@@ -80,7 +80,7 @@ ScriptFolders make_script_folders(const Plan& plan, const Environment& environme
     folders.files.report = report_of_other_node(plan.run_dir);
   } else if (!plan.run_dir.empty()) {
     make(plan.run_dir, "run directory");
-    folders.files.lock_fd = take_run_lock(plan.run_dir);  // two jobs must not share it
+    folders.files.lock_fd = take_run_lock(plan.run_dir);  // two jobs must not use the same run directory
     folders.files.report = RunLayout{plan.run_dir}.report();
   }
   if (plan.output.no_files) return folders;
@@ -122,7 +122,8 @@ void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int ex
   if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
   std::error_code ignored;
   if (exit_code != 0 || !goes_when_all_goes_well(folders, plan)) return;
-  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;  // the job was restarted
+  // The folder shows that the job was restarted, so it is kept.
+  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;
   if (!remove_known(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
 }
 

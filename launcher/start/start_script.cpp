@@ -1,4 +1,4 @@
-// Implementation of start_script.hpp. The folders are removed while the guardian ends, which takes about as long.
+// Implementation of start_script.hpp. The folders are removed while the guardian ends, since both take about the same time.
 #include "launcher/start/start_script.hpp"
 
 #include <unistd.h>
@@ -17,7 +17,8 @@
 namespace ddprun {
 namespace {
 
-// Scripts that read their options with argparse end with 2 at one that they do not know.
+// A script that parses its options with argparse exits with 2 at an unknown option. The user may have put one of ddprun's
+// options after the script.
 void print_misplaced_options(const Plan& plan) {
   const std::vector<std::string> options = own_options_in(plan.command);
   if (options.empty()) return;

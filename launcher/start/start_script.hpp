@@ -1,5 +1,5 @@
-// Starts the job of a script, module or program: makes the folders for its logs, takes the run directory if it has one, or
-// follows the agent that has it, and runs the plan. main() calls it after everything that needs no folder was refused.
+// Starts the job of a script, module or program. It creates the log folders, takes the run directory if it has one (or follows
+// the agent that has it), and runs the plan. main() calls it after all checks that need no folder.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// Returns the exit code. `environment` is asked for TMPDIR and the like. `network` is set for a job on many machines. Throws
-// UsageError when a folder that the user named cannot be used.
+// Returns the exit code. `environment` is queried for TMPDIR and similar variables. `network` is set for a multi-node job.
+// Throws UsageError if a folder that the user named cannot be used.
 int start_script(const Plan& plan, const Environment& environment, std::optional<NetworkStart> network);
 
 }  // namespace ddprun

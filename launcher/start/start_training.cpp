@@ -1,4 +1,4 @@
-// Implementation of start_training.hpp: what the leader does and what a follower does, and the first lines of the console.
+// Implementation of start_training.hpp: the steps of the leader and of a follower, and the first lines of the console.
 #include "launcher/start/start_training.hpp"
 
 #include <unistd.h>
@@ -53,7 +53,7 @@ std::vector<std::string> lines_of_notes(const RunState& state) {
   return lines;
 }
 
-// The lines about what was found in the run directory. The console prints them first.
+// Lines about the state found in the run directory. The console prints them first.
 std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, Nodes nodes) {
   std::vector<std::string> lines;
   if (!state.renamed_to.empty()) lines.push_back("the earlier run is kept as " + state.renamed_to);

@@ -1,5 +1,5 @@
-// Starts the job of a train.json: opens its run directory, or follows the agent that has it, and runs the plan. main() calls it
-// after everything that needs no directory was refused.
+// Starts the job of a train.json. It opens the run directory, or follows the agent that has it, and runs the plan. main() calls
+// it after all checks that need no directory.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Returns the exit code; 0 at once, with a line on stdout, when the run is done already. Throws UsageError when the directory
-// cannot be used. `network` is set for a job on many machines.
+// Returns the exit code. If the run is already complete, it prints a line on stdout and returns 0 immediately. Throws
+// UsageError if the directory cannot be used. `network` is set for a multi-node job.
 int start_training(const Plan& plan, std::optional<NetworkStart> network);
 
 }  // namespace ddprun

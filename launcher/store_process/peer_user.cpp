@@ -1,5 +1,5 @@
-// Implementation of peer_user.hpp: one question to the kernel's sock_diag, which finds a connection by its ends. /proc/net/tcp
-// knows the same and takes milliseconds to read on a large machine.
+// Implementation of peer_user.hpp: one query to the kernel's sock_diag, which finds a connection by its two ends. /proc/net/tcp
+// has the same data, but takes milliseconds to read on a large machine.
 #include "launcher/store_process/peer_user.hpp"
 
 #include <linux/inet_diag.h>
@@ -19,7 +19,7 @@ struct Question {
   inet_diag_req_v2 request;
 };
 
-// Puts an end into the request. Its port and address have the network's byte order there, too.
+// Writes one end of the connection into the request. Port and address stay in network byte order.
 void name_end(const sockaddr_storage& end, __be16& port, __be32 (&address)[4]) {
   if (end.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(end);
@@ -45,14 +45,14 @@ PeerUser user_of_peer(const sockaddr_storage& there, const sockaddr_storage& her
   question.request.id.idiag_cookie[0] = question.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   name_end(there, question.request.id.idiag_sport, question.request.id.idiag_src);
   name_end(here, question.request.id.idiag_dport, question.request.id.idiag_dst);
-  // A link-local address means one only together with its interface.
+  // A link-local address is unique only together with its interface.
   if (there.ss_family == AF_INET6) question.request.id.idiag_if = reinterpret_cast<const sockaddr_in6&>(there).sin6_scope_id;
 
   const int socket = ::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
   if (socket < 0) return {};
   alignas(nlmsghdr) std::array<char, 4096> bytes{};
   ssize_t size = ::send(socket, &question, sizeof question, 0);
-  if (size > 0) size = ::recv(socket, bytes.data(), bytes.size(), 0);  // the answer is there when send() returns
+  if (size > 0) size = ::recv(socket, bytes.data(), bytes.size(), 0);  // the answer is available as soon as send() returns
   ::close(socket);
 
   constexpr auto kAnswer = static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)));

@@ -1,7 +1,7 @@
 // Implementation of store_process.hpp: one epoll loop over the listening sockets and the clients.
 //
-// Note: a descriptor's number is a client's number. A closed one may be given to the next client, so that a batch of events
-// takes new clients last: no event of the batch can be for a client of before.
+// Note: a client's number is that of its descriptor. After a close the next client may get the same number. So each batch of
+// events accepts new clients last: then no event of the batch can belong to an earlier client.
 #include "launcher/store_process/store_process.hpp"
 
 #include <arpa/inet.h>
@@ -43,11 +43,11 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 constexpr std::chrono::seconds kRoomWithin{1};
 
-// An address as people write it. IPv4 that came through an IPv6 socket is shown as IPv4.
+// An address as people write it. IPv4 received through an IPv6 socket is shown as IPv4.
 struct Peer {
   std::array<char, INET6_ADDRSTRLEN> text{};
   int port = 0;
-  in6_addr address{};  // of IPv4: mapped
+  in6_addr address{};  // an IPv4 address is stored in mapped form
 };
 
 Peer peer_of(const sockaddr_storage& from) {
@@ -72,13 +72,13 @@ bool is_loopback(const in6_addr& address) {
   return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-// Who connects to an address of its own machine comes from that address, or from loopback.
+// A connection to an address of this machine is local if it comes from the same address or from loopback.
 bool is_of_this_machine(const Peer& peer, const Peer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }
 
-// The kernel closes a passed connection that is received while none is free. Until then it waits in the socket. False: errno
-// says why.
+// Checked before a client is received: the kernel closes a passed connection if no descriptor is free at that moment. Until it
+// is received, the connection waits in the socket. Returns false with errno set.
 bool a_descriptor_is_free() {
   return Descriptor(::eventfd(0, EFD_CLOEXEC)).get() >= 0;
 }
@@ -94,11 +94,12 @@ bool is_unix_socket(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
 }
 
-// Whether the kernel reports the owner of a socket. A query about a listening socket of our own shows it.
+// Whether the kernel reports the owner of a socket. Tested with a query about a listening socket of this process.
 bool kernel_tells_users() {
   for (const int family : {AF_INET, AF_INET6}) {
     const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;  // the kernel chooses a port
+    // listen() on an unbound socket: the kernel chooses a port
+    if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;
     sockaddr_storage own{};
     socklen_t size = sizeof own;
     if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
@@ -109,13 +110,14 @@ bool kernel_tells_users() {
   return false;
 }
 
-// Why this connection is not served; empty: it is. On this machine only our user and root are let in. Where the kernel tells
-// users, one that it does not know any more has sent its bytes and cut the connection: whose they were cannot be known.
+// The reason why this connection is refused; empty if it is served. From this machine only our user and root are admitted. If
+// the kernel reports owners but knows none for this peer, the peer has already closed its end, so its user cannot be
+// determined. It is refused as well.
 std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine, bool kernel_tells) {
   sockaddr_storage here{};
   socklen_t size = sizeof here;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "it is gone";
-  // From another address of this machine as well: then the kernel knows the peer.
+  // A connection from another address of this machine is local as well; the kernel then knows the peer.
   const bool local = is_loopback(peer_of(here).address) || is_of_this_machine(peer_of(from), peer_of(here));
   const PeerUser peer = user_of_peer(from, here);
   if (!local && peer.is != PeerUser::Is::kUser) return only_this_machine ? "it is on another machine, and this job on one" : "";
@@ -132,9 +134,9 @@ class StoreServer {
 
  private:
   struct Client {
-    std::string outbox;              // what the socket did not take
-    std::size_t outbox_at = 0;       // bytes of it that the socket has taken since
-    std::uint32_t events = EPOLLIN;  // that are watched
+    std::string outbox;              // bytes that the socket did not accept
+    std::size_t outbox_at = 0;       // bytes of the outbox that the socket has accepted since
+    std::uint32_t events = EPOLLIN;  // epoll events that are watched
     std::string name;
   };
 
@@ -163,8 +165,8 @@ class StoreServer {
   bool kernel_tells_ = false;
   int notes_ = 0;
   bool told_pause_ = false;
-  std::optional<Clock::time_point> paused_until_;  // no descriptor is free: new clients wait
-  std::optional<Clock::time_point> room_by_;       // large answers lack room; then it is made
+  std::optional<Clock::time_point> paused_until_;  // set while no descriptor is free: new clients wait until then
+  std::optional<Clock::time_point> room_by_;       // set while large answers lack room: make_room() is called then
 };
 
 StoreServer::StoreServer(const StoreSockets& sockets) : sockets_(sockets), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -208,7 +210,7 @@ void StoreServer::run() {
   }
 }
 
-// One large answer per pass, so that the queries of other clients are read between two of them.
+// Serves one large answer per pass, so that queries of other clients are read between two of them.
 void StoreServer::serve_turn() {
   if (room_by_ && Clock::now() >= *room_by_) {
     room_by_.reset();
@@ -247,7 +249,7 @@ void StoreServer::accept_from(int listener) {
   }
 }
 
-// Takes clients from an agent that listens itself. The agent has already read the first bytes of each one.
+// Receives clients from an agent that listens itself. The agent has already read the first bytes of each one.
 void StoreServer::take_from(int agent) {
   for (;;) {
     if (a_client_waits(agent) && !a_descriptor_is_free()) return pause();
@@ -269,7 +271,7 @@ void StoreServer::take_from(int agent) {
   std::erase(sockets_.listeners, agent);
 }
 
-// Takes ownership of `fd`. False: the client is refused, and `fd` is closed.
+// Takes ownership of `fd`. Returns false if the client is refused; `fd` is then closed.
 bool StoreServer::let_in(int fd, const sockaddr_storage& from) {
   const Peer peer = peer_of(from);
   Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
@@ -288,11 +290,12 @@ bool StoreServer::let_in(int fd, const sockaddr_storage& from) {
   return true;
 }
 
-// Other programs can use up the machine's descriptors, so a client that leaves is not the only way to get one back.
+// Pauses for a fixed time. Waiting for a client to leave is not enough, since other programs can use up and release the
+// machine's descriptors.
 void StoreServer::pause() {
   if (!std::exchange(told_pause_, true)) note("lets no clients in for the moment: " + std::string(std::strerror(errno)));
   paused_until_ = Clock::now() + kPauseWithoutDescriptors;
-  // Not watched at all: epoll reports the end of the agent's socket whatever is asked for.
+  // Removed from epoll instead of masked, since epoll always reports the end of the agent's socket.
   for (const int fd : sockets_.listeners) watch(fd, 0, EPOLL_CTL_DEL);
 }
 
@@ -301,7 +304,7 @@ void StoreServer::resume() {
   for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-// A client that does not read its answers is not read either.
+// Called only if the client reads its answers; otherwise its queries are not read either.
 void StoreServer::read_from(int fd) {
   const auto client = clients_.find(fd);
   if (client == clients_.end()) return;
@@ -397,8 +400,8 @@ void close_range_of(unsigned first, unsigned last) {
   }
 }
 
-// Closes all but these and the standard ones, which lead nowhere from now on: nobody must wait for this process to close the
-// console.
+// Closes all descriptors except these and the standard ones. Those are redirected to /dev/null, since a reader of the console's
+// pipe would otherwise wait for this process to end.
 void keep_only(std::vector<int> kept) {
   std::ranges::sort(kept);
   unsigned next = STDERR_FILENO + 1;

@@ -1,6 +1,6 @@
-// The process that serves scripts their store (launcher/script_store) through sockets of the round. The guardian forks it when
-// the first client knocks, so a job whose workers need no store pays for two listening sockets only. It dies with the guardian,
-// ignores every signal as that does, and is killed when the round is over on all nodes.
+// The process that serves the store of scripts (launcher/script_store) through sockets of the round. The guardian forks it at
+// the first connection, so a job whose workers need no store has only the cost of two listening sockets. It dies with the
+// guardian, ignores every signal like the guardian, and is killed when the round is over on all nodes.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,11 @@ namespace ddprun::script_store {
 struct StoreSockets {
   // Listening sockets, or one Unix socket through which an agent that listens itself passes clients (rendezvous/passing).
   std::vector<int> listeners;
-  int notes = -1;                  // a pipe for what people should read, a line each
-  bool only_this_machine = false;  // clients of other machines are cut off
+  int notes = -1;                  // a pipe for messages to people, one per line
+  bool only_this_machine = false;  // clients on other machines are disconnected
 };
 
-// In the child: keeps these descriptors alone, and serves until it is killed.
+// Runs in the child: keeps only these descriptors, and serves until it is killed.
 [[noreturn]] void serve_scripts(const StoreSockets& sockets, int parent);
 
 }  // namespace ddprun::script_store

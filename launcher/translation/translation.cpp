@@ -41,7 +41,7 @@ std::string from_peer(std::string_view text) {
 
 Failure from_peer(Failure failure) {
   failure.host = from_peer(failure.host);
-  std::string message = printable(failure.message, LineEnds::kKeep);  // a traceback has several lines
+  std::string message = printable(failure.message, LineEnds::kKeep);  // kKeep, since a traceback has several lines
   for (std::size_t at = message.find('\n'); at != std::string::npos; at = message.find('\n', at + 1))
     message.insert(at + 1, "    ");
   failure.message = std::move(message);

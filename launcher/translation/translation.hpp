@@ -1,6 +1,6 @@
-// Translates between an agent's decisions (launcher/decide) and the job's member on its node (rendezvous/member), each of which
-// has its own types. launcher/network/job_link.cpp carries the results; the simulation of whole agents does the same without
-// sockets and processes. Pure functions.
+// Converts between the types of an agent's decisions (launcher/decide) and those of the job's member on its node
+// (rendezvous/member). launcher/network/job_link.cpp transports the results; the simulation of whole agents does the same
+// without sockets and processes. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action);
 
 // ---- from the nodes ----
 
-// Escapes a text from another node, which this node shows on its terminal and keeps in its report: it must not move the cursor
-// or begin a line.
+// Escapes a text from another node, which this node shows on its terminal and stores in its report. The text must not move the
+// cursor or begin a new line.
 std::string from_peer(std::string_view text);
 Failure from_peer(Failure failure);
 
 agent_event::RoundReleased to_agent(const rendezvous::Release& release);
-// `unanswered_s` is how long the coordinator had not answered.
+// `unanswered_s`: how long the coordinator had not answered.
 agent_event::StopOrdered to_agent(const rendezvous::member_action::StopWorkers& action, double unanswered_s);
 agent_event::HeldDismissed to_agent(const rendezvous::member_action::DismissHeld& action);
 agent_event::SaveOrdered to_agent(const rendezvous::member_action::StopAndSave& action);

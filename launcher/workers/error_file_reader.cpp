@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBytes = 1 << 20;
 
-// Opens without blocking, since the worker may have put anything there, such as a pipe.
+// Opens with O_NONBLOCK, since the worker may have created something else there, such as a pipe.
 std::optional<std::string> read_some(const std::filesystem::path& file, timespec* written = nullptr) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<ErrorFile> read_error_file(const std::filesystem::path& path) {
   auto file = parse_error_file(*content);
   if (!file) return std::nullopt;
   file->path = path;
-  // The clock of file systems may be up to one tick behind.
+  // File timestamps come from a coarse clock, which may be up to one tick behind.
   timespec tick{};
   ::clock_getres(CLOCK_REALTIME_COARSE, &tick);
   file->written_ns = nanoseconds(written) + nanoseconds(tick);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The kernel reads no more of the file either (BINPRM_BUF_SIZE).
+// The kernel also reads only this much of the file (BINPRM_BUF_SIZE).
 std::string first_line(const fs::path& file) {
   constexpr std::size_t kMostBytes = 256;
   std::ifstream in(file, std::ios::binary);
@@ -21,7 +21,7 @@ std::string first_line(const fs::path& file) {
   return text.substr(0, text.find('\n'));
 }
 
-// "/usr/bin/env" for "#! /usr/bin/env python3"; empty for a line that names no interpreter.
+// The interpreter's path, such as "/usr/bin/env" for "#! /usr/bin/env python3". Empty if the line names no interpreter.
 std::string interpreter_in(const std::string& line) {
   if (!line.starts_with("#!")) return "";
   const std::size_t begin = line.find_first_not_of(" \t", 2);

@@ -1,4 +1,4 @@
-// The usual reason behind an errno of exec, which says little by itself. Source: execve(2).
+// Explains the errno of a failed execve(), which is often unclear on its own. Source: execve(2).
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// Why exec may have answered `error` for that file; reads the file. Empty when the errno says enough. Any thread.
+// The probable reason for `error` when `program` was executed; reads the file. Empty if the errno is clear enough. Thread-safe.
 std::string reason_of_exec_error(int error, const std::filesystem::path& program);
 
 }  // namespace ddprun

@@ -19,8 +19,9 @@ namespace {
 
 using Clock = std::chrono::system_clock;
 
-constexpr std::size_t kLongestLine = 64 << 10;  // a request is shorter than PIPE_BUF
-constexpr double kLongestWait = 365 * 86400.0;  // some clients ask for a time in the far future
+// A request is never longer, since it must fit in PIPE_BUF to be written atomically.
+constexpr std::size_t kLongestLine = 64 << 10;
+constexpr double kLongestWait = 365 * 86400.0;  // upper limit, since some clients set a time in the far future
 
 double now_in_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -38,7 +39,7 @@ int make_pipe(const std::string& path) {
     ::unlink(path.c_str());
   }
   if (::mkfifo(path.c_str(), 0600) != 0) refuse(path, std::strerror(errno));
-  // Opened for writing as well, so that it never reaches end of file when writers close it.
+  // Opened for writing as well, so that reads never reach end of file when all writers have closed the pipe.
   const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) refuse(path, std::strerror(errno));
   return fd;
@@ -106,8 +107,8 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
-// A worker leads its session, and all processes that it started are in it, unless they left. So the session says whose timer
-// this is, and a pid that another process has by now matches no worker.
+// A worker leads its session, and its child processes belong to that session unless they have left it. So the session id
+// identifies the worker. If another process has reused the pid, its session matches no worker.
 std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
   const auto found = std::find(workers.begin(), workers.end(), session);

@@ -1,6 +1,6 @@
-// The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). It makes the named pipe to which workers write,
-// reads their requests, waits for the earliest deadline and reports workers that are overdue, within milliseconds and without
-// polling. launcher/agent/agent_shell.cpp owns one when the environment asks for it.
+// The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). It creates the named pipe for the workers, reads
+// their requests, waits for the earliest deadline and reports overdue workers, within milliseconds and without polling.
+// launcher/agent/agent_shell.cpp owns one if the environment enables it.
 #pragma once
 
 #include <sys/types.h>
@@ -24,18 +24,18 @@ class FileTimerServer {
  public:
   using OnOverdue = std::function<void(const TimerRequest&)>;
 
-  // The pipe's path in this environment: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. Nothing when no timer is asked
-  // for.
+  // The pipe's path in this environment: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. nullopt if file timers are not
+  // enabled.
   static std::optional<std::string> path_in(const std::function<std::optional<std::string>(std::string_view)>& environment);
 
-  // Makes the pipe with mode 0600; replaces an older pipe of that name. Throws UsageError.
+  // Creates the pipe with mode 0600; replaces an older pipe of that name. Throws UsageError.
   FileTimerServer(boost::asio::io_context& io, std::string path, OnOverdue on_overdue);
   ~FileTimerServer();  // removes the pipe
   FileTimerServer(const FileTimerServer&) = delete;
   FileTimerServer& operator=(const FileTimerServer&) = delete;
 
   const std::string& path() const { return path_; }
-  void forget_all();  // the round's processes are gone
+  void forget_all();  // call it when all processes of the round have ended
 
  private:
   void wait_for_requests();
@@ -47,10 +47,11 @@ class FileTimerServer {
   boost::asio::system_timer timer_;
   OnOverdue on_overdue_;
   FileTimers timers_;
-  std::string unfinished_;  // the beginning of a line
+  std::string unfinished_;  // the incomplete last line
 };
 
-// The worker that has set the timer. `workers` are pids by local rank; 0: it has ended. Nothing when none of them has.
+// Finds the worker that set the timer. `workers` are pids by local rank; 0: the worker has ended. nullopt if none of them set
+// it.
 std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers);
 
 }  // namespace ddprun

@@ -89,7 +89,7 @@ void StandbyProcesses::hear(int number, const spares::Word& word) {
   }
 }
 
-// None where the system has no memory or descriptors: each spare looks for itself then.
+// Returns no descriptor if the system has no memory or descriptors left. Each spare then checks the files itself.
 Descriptor StandbyProcesses::make_board() {
   try {
     return Descriptor(memfd_of(""));
@@ -108,7 +108,7 @@ bool StandbyProcesses::somebody_looks() const {
   return found != handed_.end() && found->second.control->is_open();
 }
 
-// The guardian hears first that the process belongs to the round: a sweep that follows must not pass it by.
+// guardian.employ() comes first: a sweep of the round's processes that follows must include this process.
 pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const SpawnRequest& request,
                                   const SpawnDescriptors& descriptors) {
   if (!has(number)) return 0;
@@ -121,7 +121,7 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
     waiting_.erase(number);
     return 0;
   }
-  handed_.erase(number);  // an earlier one, which ended before it could say how it runs
+  handed_.erase(number);  // removes an earlier spare of that number, which ended before it reported how it runs
   handed_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
   if (look == SpareControl::Look::kForAll) looks_ = board_.get() < 0 ? -1 : number;
   await_hearing(number);
@@ -132,7 +132,7 @@ void StandbyProcesses::await_hearing(int number) {
   handed_.at(number).patience.async_wait([this, number](const boost::system::error_code& error) {
     const auto found = error ? handed_.end() : handed_.find(number);
     if (found == handed_.end()) return;
-    found->second.control->drain();  // this process may itself have been stopped
+    found->second.control->drain();  // reads a report that arrived while this process itself was stopped
     if (found->second.heard) return;
     found->second.control->close();
     handed_.erase(found);
@@ -158,7 +158,7 @@ void StandbyProcesses::listen(int number, Stream stream) {
   });
 }
 
-// Reads one chunk. False at the end of the stream.
+// Reads one chunk. Returns false at the end of the stream.
 bool StandbyProcesses::read(int number, Stream stream) {
   auto& pipe = waiting(number).process.pipes[static_cast<std::size_t>(stream)];
   if (!pipe) return false;
@@ -173,8 +173,8 @@ bool StandbyProcesses::read(int number, Stream stream) {
   return true;
 }
 
-// Standbys seldom print, so no file is kept open for them. A failure to write is not reported: a standby that matters shows its
-// last line when it ends.
+// Standbys print little, so no file is kept open for them. A failed write is not reported: if a standby fails, the last line of
+// its output is shown when it ends.
 void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
   if (!log_root_.empty()) {
     files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
@@ -208,7 +208,7 @@ WorkerProcess StandbyProcesses::take(int number) {
   WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
-    if (pipe) pipe->cancel();  // a read that waits here ends with an error, or finds no standby with that number
+    if (pipe) pipe->cancel();  // a read that waits here ends with an error, or finds no standby of that number
   }
   return process;
 }

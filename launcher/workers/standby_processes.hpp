@@ -1,7 +1,7 @@
-// The processes of waiting standby workers, and of a script's spare interpreters: their channels, what they print, and handing
-// over one that becomes a rank's worker. launcher/agent/agent_shell.cpp owns one, starts and takes standbys as AgentState says
-// (which keeps the books in standbys.hpp), and reports their ends. The numbers are the guardian's, above those of the ranks.
-// One thread.
+// The processes of waiting standby workers and of a script's spare interpreters: their channels, their output, and the
+// hand-over of one that becomes a rank's worker. launcher/agent/agent_shell.cpp owns one. AgentState decides which standbys
+// start and take over (with the state in standbys.hpp); this class reports their ends. Process numbers are those of the
+// guardian, above the numbers of the ranks. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -32,27 +32,28 @@
 
 namespace ddprun {
 
-// The agent's ends of a process that was started as a worker.
+// The agent's ends of the descriptors of a process that was started as a worker.
 struct WorkerProcess {
   std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null after its end
   std::shared_ptr<WorkerChannel> channel;
   pid_t pid = 0;       // 0: not started yet
-  bool asked = false;  // the guardian was asked for it, and its end is not known; its pid may not be known either
-  int number = 0;      // by which the guardian knows it
+  bool asked = false;  // the guardian was asked to start it, and it may still run, even while pid is 0
+  int number = 0;      // the guardian's number for the process
 };
 
 class StandbyProcesses {
  public:
-  // Gets a process's messages, also after it has become a worker.
+  // Receives a process's messages, including those after it has become a worker.
   using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
 
-  // `log_root` is the run directory's logs/; numbers begin with `first`.
-  // A spare interpreter was handed a script and starts it in a fresh one, for that reason.
+  // Called if a spare interpreter was sent a script but runs it in a fresh interpreter; `why` is the reason.
   using OnPlain = std::function<void(int number, const std::string& why)>;
-  // A spare interpreter was handed a script, and does not say that it has heard: it is stopped, say. It still has the script.
+  // Called if a spare interpreter was sent a script but does not confirm it within kHearsWithin, for example because it is
+  // stopped. It still has the script.
   using OnDeaf = std::function<void(int number)>;
   static constexpr std::chrono::seconds kHearsWithin{5};
 
+  // `log_root` is the run directory's logs/; process numbers begin with `first`.
   StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
                    OnMessage on_message, OnPlain on_plain, OnDeaf on_deaf)
       : io_(io),
@@ -63,42 +64,43 @@ class StandbyProcesses {
         on_plain_(std::move(on_plain)),
         on_deaf_(std::move(on_deaf)) {}
 
-  // Throws InternalError or std::system_error. Nothing is written to the logs before it prints something.
+  // Throws InternalError or std::system_error. A log file is created only when the process prints something.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // A spare interpreter: `request` is how it waits. It says StandbyReady as a standby does.
+  // Starts a spare interpreter; `request` is its waiting command. It reports StandbyReady like a standby.
   void start_spare(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // The spare becomes a worker, by the request and descriptors of a fresh one; its number stays. Returns its process, or 0 when
-  // it is gone. Throws std::system_error.
+  // Makes the spare a worker with the request and descriptors of a fresh worker; its number stays the same. Returns its pid, or
+  // 0 if the process has ended. Throws std::system_error.
   pid_t hand_over(int number, GuardianLink& guardian, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   bool has(int number) const { return waiting_.contains(number); }
   WorkerChannel* channel(int number) const;
   pid_t pid(int number) { return waiting(number).process.pid; }
   void started(int number, pid_t pid) { waiting(number).process.pid = pid; }
-  // What it says, which is kept where it may be why it ends. kIsDeaf: its channel broke, and it would never hear of its rank.
+  // Handles a message. Its text is stored, since it may be the reason if the process ends. kIsDeaf: the channel is broken, so
+  // the process could not receive a rank.
   enum class Heard { kNothingNew, kIsReady, kIsDeaf };
   Heard heard(int number, const channel::FromWorker& message);
-  // It is the caller's from here on; nothing waits on its pipes.
+  // Moves the process to the caller; no read is pending on its pipes.
   WorkerProcess take(int number);
-  // Of one that is ready.
+  // The event for a standby that is ready.
   StandbyWaits waits(int number, std::int64_t time_ns) {
     const Waiting& ready = waiting(number);
     return {ready.process.pid, time_ns, ready.loaded.seconds, ready.loaded.memory_bytes};
   }
-  // The standby has ended. `why`: the reason that it reported, else its last line of output. `for_good`: another one would do
-  // no better.
+  // Call it when the standby has ended. `why`: the reason that it reported, else its last line of output. `for_good`: another
+  // one would fail in the same way.
   struct Went {
     std::string why;
     bool for_good = false;
   };
   Went forget(int number);
-  // Sends SIGKILL to all; what is reported about them later is ignored.
+  // Sends SIGKILL to all. Later reports about them are ignored.
   void dismiss(GuardianLink& guardian);
   void close();
 
  private:
   struct Waiting {
     WorkerProcess process;
-    std::shared_ptr<SpareControl> control;  // of a spare
+    std::shared_ptr<SpareControl> control;  // set for a spare only
     spares::HasLoaded loaded;
     bool unfit = false;
     LastLines tail;
@@ -112,7 +114,7 @@ class StandbyProcesses {
     Waiting& operator=(Waiting&&) = default;
   };
 
-  // A spare that has not said yet how it runs.
+  // A spare that has received a script but has not reported yet how it runs it.
   struct Handed {
     Handed(std::shared_ptr<SpareControl> of_spare, boost::asio::io_context& io)
         : control(std::move(of_spare)), patience(io, kHearsWithin) {}
@@ -141,8 +143,8 @@ class StandbyProcesses {
   OnDeaf on_deaf_;
   std::map<int, Waiting> waiting_;
   std::map<int, Handed> handed_;
-  int looks_ = -1;    // of those in handed_, the one that looks at the files for all that were handed over since
-  Descriptor board_;  // theirs
+  int looks_ = -1;    // number of the spare in handed_ that checks the files for all spares handed over since; -1: none
+  Descriptor board_;  // shared memory through which that spare passes its results to the others
 };
 
 }  // namespace ddprun

@@ -20,7 +20,7 @@ class StoreServer {
 
   void handle(int rank, const channel::StoreRequest& request);
   void forget(int rank);
-  void clear();  // for a new round
+  void clear();  // call it for a new round
 
  private:
   void answer(const std::vector<Store::Answer>& answers);

@@ -1,6 +1,6 @@
-// Looks again and again whether a worker sleeps in the kernel and cannot be killed (launcher/workers/stuck_workers.hpp): the
-// kernel tells nobody. Only while TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT asks for it. Part of the agent's shell; one
-// thread.
+// Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/workers/stuck_workers.hpp), since
+// the kernel sends no event for that. Active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set. Part of the agent's
+// shell; one thread.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class StuckLook {
  public:
   struct Hooks {
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
-    // True: the agent continues, and so do the looks.
+    // Returns true if the agent continues; the checks then continue as well.
     std::function<bool(const agent_event::WorkerStuck&)> found;
   };
-  // `limit` zero: never looks.
+  // `limit` zero: no checks.
   StuckLook(boost::asio::io_context& io, std::chrono::milliseconds limit, Hooks hooks);
   void begin_round();
 

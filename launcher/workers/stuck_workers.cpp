@@ -14,7 +14,7 @@ char process_state(long pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The line is: pid (name, which may hold any character) state ...
+  // The line has the form: pid (name) state ... The name may contain any character, so the last ')' ends it.
   const std::size_t name_end = line.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
@@ -32,7 +32,8 @@ bool StuckWatch::see(int rank, char state, Time now) {
     return false;
   }
   const auto [since, first_time] = since_.emplace(rank, now);
-  if (since->second == Time::max() || now - since->second < limit_) return false;  // max(): reported already
+  // Time::max() marks a worker that was already reported
+  if (since->second == Time::max() || now - since->second < limit_) return false;
   since->second = Time::max();
   return true;
 }

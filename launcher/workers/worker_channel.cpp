@@ -17,9 +17,9 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // room for a few of the largest store values
-// The most that is read in one turn: a worker that writes faster than it is read must not keep the agent from other work. The
-// second limit holds all that a dead worker has left, since it is more than the kernel buffers for a socket.
+constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // large enough for several values of the store's maximum size
+// Bytes read per event loop turn: a worker that writes faster than it is read must not starve the agent's other work. The
+// second limit applies when a worker has ended. It is larger than the kernel's socket buffer, so all remaining bytes are read.
 constexpr std::size_t kMaxRead = 256u << 10;
 constexpr std::size_t kMaxDrained = 4u << 20;
 
@@ -42,7 +42,7 @@ void WorkerChannel::wait() {
 }
 
 WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
-  // On the stack, since there may be a thousand workers.
+  // Allocated on the stack: there may be a thousand workers, whose buffers would add up.
   std::array<std::byte, 16 << 10> chunk;
   for (std::size_t read = 0; socket_.is_open() && read < most;) {
     const ssize_t n = receive(chunk);
@@ -56,7 +56,7 @@ WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
   return socket_.is_open() ? More::kLater : More::kNever;
 }
 
-// The kernel tells who sent the bytes (SO_PASSCRED, set by channel_pair()). Only the first answer is needed.
+// The kernel reports the sender of the bytes (SO_PASSCRED, set by channel_pair()). Only the first sender is needed.
 ssize_t WorkerChannel::receive(std::span<std::byte> room) {
   if (knows_speaker_) return ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
   iovec part{room.data(), room.size()};
@@ -84,7 +84,7 @@ void WorkerChannel::hear(std::span<const std::byte> bytes) {
     while (auto message = decoder_.next_from_worker()) {
       const auto* hello = std::get_if<channel::Hello>(&*message);
       const bool foreign = hello != nullptr && !channel::speaks_our_version(*hello);
-      if (foreign) go_deaf();  // later messages would not be understood
+      if (foreign) go_deaf();  // another major version: later messages could not be parsed
       on_message_(*message);
       if (foreign) return;
     }
@@ -94,9 +94,9 @@ void WorkerChannel::hear(std::span<const std::byte> bytes) {
   }
 }
 
-// The socket stays open and is read: a worker that writes to a closed one dies of SIGPIPE, unless it ignores that.
+// Stops sending, but keeps the socket open and drains it: a worker that writes to a closed socket dies of SIGPIPE by default.
 void WorkerChannel::go_deaf() {
-  deaf_ = true;  // queued bytes stay: a message may be half written
+  deaf_ = true;  // queued bytes are still sent: a message may be half written
   boost::system::error_code ignored;
   if (socket_.is_open()) socket_.shutdown(boost::asio::local::stream_protocol::socket::shutdown_send, ignored);
 }
@@ -113,7 +113,7 @@ void WorkerChannel::send(const channel::FromAgent& message) {
   if (outbox_.size() == 1) write_next();
 }
 
-// A small message to a worker that reads is sent at once; Asio sends the rest.
+// A small message is usually sent immediately; Asio sends the rest later.
 void WorkerChannel::write_next() {
   boost::asio::async_write(socket_, boost::asio::buffer(outbox_.front()),
                            [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {

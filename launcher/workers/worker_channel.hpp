@@ -1,6 +1,6 @@
-// The agent's end of one worker's channel: it turns a socket's bytes into messages, and messages into bytes. The queue to a
-// worker that does not read is bounded. launcher/agent/round_workers.cpp makes one for each worker and round. A closed channel
-// only means silence, and not that the worker is dead (decision 7).
+// The agent's end of one worker's channel. It converts between bytes of the socket and messages. The queue to a worker that
+// does not read is bounded. launcher/agent/round_workers.cpp creates one for each worker and round. A closed channel means that
+// no more messages arrive; it does not mean that the worker is dead (decision 7).
 #pragma once
 
 #include <deque>
@@ -25,17 +25,18 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   using OnMessage = std::function<void(const channel::FromWorker&)>;
   using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol and is ignored from now on
 
-  // From a worker that says Hello in another major version, only that Hello is passed on. Bytes from an ignored worker are read
-  // and dropped, and the worker sees the end of the channel. Takes ownership of the descriptor of a connected Unix stream
-  // socket.
+  // If a worker's Hello has another major version, only that Hello is passed on. Bytes from an ignored worker are read and
+  // dropped, and the worker sees the end of the channel. Takes ownership of `fd`, a connected Unix stream socket.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 
   void start();
   void send(const channel::FromAgent& message);
-  // Passes on all messages that have arrived. Called when the worker has ended, so that its last messages come before its end.
+  // Passes on all messages that have arrived. Called when the worker has ended, so that its last messages are handled before
+  // its end.
   void drain();
   void close();
-  // The process that sent the first bytes; once, then 0. A start script passes the channel on to all that it starts.
+  // The pid of the process that sent the first bytes; returned once, then 0. It may differ from the process that we started,
+  // since a start script passes the channel on to its children.
   pid_t take_speaker() { return std::exchange(speaker_, 0); }
 
  private:

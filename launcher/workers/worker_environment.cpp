@@ -13,12 +13,12 @@
 namespace ddprun {
 namespace {
 
-// Variables that a worker never inherits: secrets, which it might print, and those of another worker.
+// Variables that a worker never inherits: secrets, which it might print, and variables that belong to another worker.
 constexpr std::array<std::string_view, 10> kNeverInherited{
     "DDPRUN_TOKEN",         "DDPRUN_CHANNEL",   "DDPRUN_CHANNEL_INODE", "DDPRUN_NODE_ADDRESS", "DDPRUN_GENERATION",
     "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT", "DDPRUN_PORT_RANGE",    "DDPRUN_SNAPSHOTS",    "DDPRUN_PRELOAD"};
 
-// Variables of a worker with a rank. A standby learns its rank over the channel.
+// Variables of a worker with a rank. A standby receives its rank over the channel instead.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
                                                    "TORCHELASTIC_ERROR_FILE"};
 
@@ -68,14 +68,14 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
       {"TORCHELASTIC_ERROR_FILE", settings.error_file},
   };
   for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);
-  // torchrun passes its own list on, since a worker may be a launcher itself.
+  // torchrun passes its own list to the workers, since a worker may be a launcher itself.
   if (!settings.signals_to_handle.empty())
     ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   const bool train = settings.channel == ChannelUse::kGiven;
   if (train) {
-    // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor after a silent watchdog. But
-    // ddptrain handles a failure as an exception, and the agent handles hangs.
+    // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor would do so if the watchdog is
+    // silent. But ddptrain handles a failure as an exception, and the agent handles hangs.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     ours.emplace_back("TORCH_NCCL_ENABLE_MONITORING", "0");
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
@@ -91,21 +91,22 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
-  // LOCAL_RANK does not say the worker's place in it: with --virtual-local-rank it is 0 for all, and a script may set it.
+  // The worker's index is passed explicitly. LOCAL_RANK is not usable: with --virtual-local-rank it is 0 for all, and a script
+  // may set it.
   if (settings.channel == ChannelUse::kOffered && !settings.snapshots.empty())
     ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots + ":" + number(ranks.local_rank));
   if (settings.channel != ChannelUse::kNone) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (settings.channel_inode != 0) ours.emplace_back("DDPRUN_CHANNEL_INODE", std::to_string(settings.channel_inode));
-    // A script's ranks lend their snapshots to other nodes. One without memory for them has to know its round as well: the
-    // others wait for what it has.
+    // Ranks of a script send their snapshots to other nodes. Even a rank without snapshot memory needs the round's number,
+    // since the others wait for its answer.
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);
   }
   if (train) {
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
-    // ddptrain finds its LibTorch there if it is not where it was at build time.
+    // ddptrain looks there for LibTorch if it is not at its build-time path.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");
       ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
@@ -122,7 +123,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
-  std::array<bool, 256> first_letters{};  // most variables are none of these by their first letter
+  std::array<bool, 256> first_letters{};  // fast path: the first letter shows that most variables are not replaced
   for (const std::string_view name : replaced) first_letters[static_cast<unsigned char>(name.front())] = true;
   const auto is_replaced = [&](const std::string& variable) {
     return !variable.empty() && first_letters[static_cast<unsigned char>(variable.front())] &&
@@ -150,7 +151,7 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
   } else {
     const bool empty = path->size() == kPath.size();
     path->insert(kPath.size(), empty ? hook : hook + ":");
-    // Python takes it for none, and the worker's environment has it all the same.
+    // Python treats an empty PYTHONPATH like a missing one, but the worker's environment must still have it.
     if (empty) environment.emplace_back("DDPRUN_PRELOAD_EMPTY_PATH=1");
   }
   environment.push_back("DDPRUN_PRELOAD=" + modules);

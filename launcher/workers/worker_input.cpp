@@ -1,7 +1,7 @@
 // Implementation of worker_input.hpp.
 //
-// Note: the kernel does not say how much was read from a pipe. Its access time is not kept (Linux 6.18), and epoll misses what
-// a worker reads before the agent has woken. inotify tells of a read, on pipes and terminals as well.
+// Note: the kernel does not report how much was read from a pipe. The access time of a pipe is not updated (Linux 6.18), and
+// epoll misses data that a worker reads before the agent has woken up. inotify reports a read, on pipes and terminals as well.
 #include "launcher/workers/worker_input.hpp"
 
 #include <sys/inotify.h>

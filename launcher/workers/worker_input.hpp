@@ -1,6 +1,6 @@
-// The standard input that workers share with us, if the plan passes it on (launcher/plan/plan_input.hpp). It knows whether any
-// of it was read, so that a restart can say what is missing. It also keeps a terminal's settings, which a worker that is killed
-// at a debugger's prompt leaves changed. Part of the agent's shell; one thread.
+// The standard input that workers share with us, if the plan passes it on (launcher/plan/plan_input.hpp). The class detects
+// whether any of it was read, so that a restart can report what is missing. It also saves a terminal's settings and restores
+// them, since a worker killed at a debugger's prompt leaves them changed. Part of the agent's shell; one thread.
 #pragma once
 
 #include <termios.h>
@@ -19,12 +19,12 @@ class WorkerInput {
   WorkerInput(const WorkerInput&) = delete;
   WorkerInput& operator=(const WorkerInput&) = delete;
 
-  // A sentence about what new workers will miss; nothing when nothing was read.
+  // A sentence about the input that new workers will miss; nullopt if nothing was read.
   std::optional<std::string> what_is_gone();
 
  private:
-  std::int64_t offset_ = -1;  // the file's offset at the start; -1: not a file
-  int watch_ = -1;            // an inotify instance, if it is not a file
+  std::int64_t offset_ = -1;  // file offset at the start; -1 if it is not a file
+  int watch_ = -1;            // inotify instance if it is not a file
   bool was_read_ = false;
   std::optional<termios> settings_;
 };

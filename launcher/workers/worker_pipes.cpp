@@ -50,7 +50,7 @@ Ends channel_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) out_of_descriptors("channel", errno);
   const int on = 1;
-  ::setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);  // tells who speaks
+  ::setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);  // makes the kernel report the sender's pid
   return {Descriptor(fds[0]), Descriptor(fds[1])};
 }
 

@@ -1,5 +1,6 @@
-// The descriptors with which a worker starts, and the agent's ends of them: pipes or terminals for its output, a socket pair
-// for its channel. launcher/agent/round_workers.cpp makes them for a round's workers, standby_processes.cpp for standbys.
+// The descriptors that a worker gets at its start, and the agent's ends of them: pipes or terminals for its output, a socket
+// pair for its channel. launcher/agent/round_workers.cpp creates them for a round's workers, standby_processes.cpp for
+// standbys.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -16,15 +17,16 @@ struct Ends {
   Descriptor workers;
 };
 
-// The agent's end does not block. Both throw InternalError when no descriptors are left.
+// The agent's end is non-blocking. Both functions throw InternalError if no descriptors are left.
 Ends output_pipe();
 Ends channel_pair();
 
-// A pseudo-terminal of that size. It is raw, since a real terminal gets the bytes and does the rest. Reading our end
-// gives EIO when every process has closed the other one. Null descriptors when the system has no terminal left, or no /dev/pts.
+// A pseudo-terminal of that size in raw mode, since the bytes are forwarded to a real terminal, which processes them. A read
+// from our end fails with EIO once every process has closed the other end. Returns null descriptors if the system has no
+// pseudo-terminal left, or no /dev/pts.
 Ends terminal_pair(const winsize& size);
 
-// If the system refuses something while workers are started, the job ends with this error.
+// The error that ends the job if a system call fails while workers are started.
 InternalError refused_by_system(const std::string& what, int error);
 
 }  // namespace ddprun

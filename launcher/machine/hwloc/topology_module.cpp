@@ -1,5 +1,5 @@
-// The module behind --numa-binding: reads this machine's topology with hwloc, or the one in the file that HWLOC_XMLFILE names,
-// and passes it on as plain numbers (launcher/machine/topology_module.hpp). It decides nothing.
+// The module behind --numa-binding. It reads this machine's topology with hwloc, or the topology in the file HWLOC_XMLFILE, and
+// returns it as plain numbers (launcher/machine/topology_module.hpp). It makes no decisions.
 #include "launcher/machine/topology_module.hpp"
 
 #include <hwloc.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The last-level cache of this CPU, of hwloc's data and unified caches only. Null: no cache is known.
+// The last-level cache of this CPU, among hwloc's data and unified caches only. Null if no cache is known.
 hwloc_obj_t last_cache_of(hwloc_obj_t cpu) {
   hwloc_obj_t last = nullptr;
   for (hwloc_obj_t above = cpu->parent; above != nullptr; above = above->parent) {
@@ -31,7 +31,7 @@ hwloc_obj_t node_numbered(hwloc_topology_t topology, int number) {
   return number < 0 ? nullptr : hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(number));
 }
 
-// /sys/bus/pci/devices/<id>/numa_node; -1: none.
+// Reads /sys/bus/pci/devices/<id>/numa_node; -1 if there is none.
 int node_by_sysfs(const char* bus_id) {
   char path[128];
   std::snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus_id);
@@ -43,8 +43,8 @@ int node_by_sysfs(const char* bus_id) {
   return node;
 }
 
-// A device below one NUMA node belongs to it. If it is below several (of a socket, of the machine), the kernel may know its
-// node; on a machine with one node, it is that one.
+// A device below one NUMA node belongs to that node. If it is below several nodes (of a socket or the machine), the kernel may
+// know its node. On a machine with one node the answer is that node.
 int node_of_device(hwloc_topology_t topology, const char* bus_id) {
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
   hwloc_obj_t place = device != nullptr ? hwloc_get_non_io_ancestor_obj(topology, device) : nullptr;
@@ -87,12 +87,13 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
   if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module are of different versions";
-  // If the file is missing, hwloc itself would silently read this machine instead.
+  // Checked here, since hwloc would silently read this machine's topology if the file is missing.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // Includes CPUs that we may not use: otherwise a core's number would change when its lowest CPU is one of them.
+  // Includes CPUs that we may not use. A core is numbered by its lowest CPU, so the number would change if that CPU were left
+  // out.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {

@@ -62,10 +62,12 @@ void WholeTensors::add_piece(const NamedTensor& entry, const TensorPiece& piece)
                               at::IntArrayRef(piece.shape), " here and ", growing.type, " ", at::IntArrayRef(growing.shape),
                               " in another file"));
   }
-  const std::int64_t begin = piece.begin, end = begin + entry.tensor.numel();
-  if (begin > growing.elements || end > growing.elements) {
-    throw UsageError("has " + elements(begin, end) + " of " + name + ", which has " + std::to_string(growing.elements));
+  const std::int64_t begin = piece.begin, count = entry.tensor.numel();
+  if (begin < 0 || begin > growing.elements - count) {
+    throw UsageError("has " + std::to_string(count) + " elements of " + name + " from element " + std::to_string(begin) +
+                     " on, but that tensor has " + std::to_string(growing.elements));
   }
+  const std::int64_t end = begin + count;
   const auto after = growing.there.lower_bound(begin);
   const bool into_the_next = after != growing.there.end() && after->first < end;
   const bool into_the_last = after != growing.there.begin() && std::prev(after)->second.end > begin;

@@ -462,7 +462,9 @@ TEST(SecondFormat, PiecesThatAreNotTheWholeAreRefused) {
   EXPECT_PRED2(ends, problem(5, 7), "step-000000400: no file has element 5 of fc1.weight");
   EXPECT_PRED2(ends, problem(5, 4), "has elements 0 to 4 of fc1.weight a second time");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].begin = 6; }),
-               "has elements 6 to 12 of fc1.weight, which has 12");
+               "has 7 elements of fc1.weight from element 6 on, but that tensor has 12");
+  EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].begin = INT64_MAX; }),
+               "has 7 elements of fc1.weight from element 9223372036854775807 on, but that tensor has 12");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc2.weight"] = {}; }),
                "has no tensor fc2.weight, of which its manifest says that it is a piece");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].shape = {12}; }),

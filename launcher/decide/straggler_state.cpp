@@ -95,7 +95,7 @@ std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::in
 
 std::vector<StragglerState::Finding> StragglerState::judge() {
   if (world_size_ < 2) return {};
-  // The newest step that every rank has reported, and the newest 20 pieces of the rank whose reports are least far.
+  // The newest step that every rank has reported, and the newest 20 pieces of the rank whose newest step is the smallest.
   const std::deque<RankPace>* last = nullptr;
   for (const std::deque<RankPace>& newest : newest_) {
     if (newest.size() < kFewest) return {};

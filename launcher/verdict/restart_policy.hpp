@@ -22,8 +22,8 @@ inline constexpr int kMostSameFailures = 9;
 
 // Rules that --restart-policy can change (restart_policy_file.hpp).
 struct RestartRules {
-  // Maximum number of restarts for each cause since the budget was last full. nullopt: the default of the cause, which is
-  // unlimited or 0.
+  // Maximum number of restarts for each cause since the budget was last full. nullopt: the cause's default, which is all
+  // restarts of the budget, or none.
   std::array<std::optional<int>, kCauses> of_cause{};
   // The job ends after that many rounds in a row with the same failure at the same step and without progress. At most
   // kMostSameFailures; 0: never.

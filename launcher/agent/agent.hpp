@@ -1,5 +1,6 @@
-// One node's agent: it starts the workers of a round under the guardian, serves their channels and store, watches them, decides
-// by the pure state machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
+// One node's agent. It starts the workers of a round under the guardian, serves their channels and store, watches them and
+// stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp). One thread, one io_context; nothing
+// polls.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,8 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// What observers may use of the agent. A report's text goes to the guardian first (keep_report), then to the disk (files).
+// The parts of the agent that observers may use. A report's text goes to the guardian first (keep_report), then to the disk
+// (files).
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;

@@ -131,7 +131,7 @@ void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   publish(RunEnded{failure.exit_code, failure.why, restart_count_, instant_now().realtime_ns});
 }
 
-// ---- what it hears: signals, the guardian, workers' channels, clocks ----
+// ---- events in: signals, the guardian, workers' channels, timers ----
 
 void AgentShell::feed(const AgentEvent& event) {
   pending_.push_back(event);
@@ -219,7 +219,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   feed(ended);
 }
 
-// For a standby that waits. Notices about a dismissed standby are ignored.
+// Handles notices about a waiting standby. Ignores notices about a dismissed one.
 void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
@@ -343,7 +343,7 @@ void AgentShell::round_may_be_over() {
   });
 }
 
-// ---- what it does: starts, signals, tells, waits, reports ----
+// ---- actions out: starts, signals, messages, timers, reports ----
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
   restart_count_ = action.restart_count;

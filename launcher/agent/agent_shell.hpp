@@ -2,8 +2,9 @@
 // only three things: how an action is carried out, when a round has ended and all its output is read, and that an unresponsive
 // spare interpreter is killed (on_deaf_spare()). run_agent() makes it; one thread.
 //
-// An exception in this class or in its callees ends the job, with the code of an Error or else 89, and the report contains it
-// (own_failure.hpp). On one machine workers save and stop first, as after a signal. If that fails, they are killed immediately.
+// An exception in this class or in its callees ends the job, with the code of an Error or else 89. The report contains the
+// exception (own_failure.hpp). On one machine workers save and stop first, as after a signal. If that fails, they are killed
+// immediately.
 #pragma once
 
 #include <algorithm>
@@ -214,7 +215,7 @@ class AgentShell {
 
   const Plan& plan_;
   boost::asio::io_context io_{1};
-  // All work on files in the run directory or at users' paths while workers run.
+  // Runs all work on files in the run directory or at users' paths while workers run.
   FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Begins::kAtOnce};
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;

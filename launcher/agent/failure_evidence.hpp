@@ -20,7 +20,7 @@
 namespace ddprun {
 
 // Adds the path of the log and the last lines of stderr to each failure of this node. At the job's end it also writes the first
-// cause to the error file of ddprun's own caller (TORCHELASTIC_ERROR_FILE), as our workers do for ddprun.
+// cause to the error file of ddprun's caller (TORCHELASTIC_ERROR_FILE). Workers do the same for ddprun.
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 

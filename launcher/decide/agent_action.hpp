@@ -92,7 +92,7 @@ struct ReportRoundOver {
 };
 struct ReportSignal {
   int signal = 0;
-  bool saves = false;  // workers that can save and cannot be held save before this node leaves the others
+  bool saves = false;  // workers that can save but cannot be held save before this node leaves the others
 };
 // Answer to SaveOrdered: the largest number of steps that a worker of this node has started. -1: no worker will start another
 // step.

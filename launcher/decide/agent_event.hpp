@@ -98,7 +98,7 @@ struct AgentFailed {
   std::string why;
   std::vector<int> running;  // ranks whose processes run
 };
-// Nothing of the round is left: no worker, no process that a worker has started, no open pipe.
+// The round has ended completely: no worker runs, no pipe is open, and no leftover process must be awaited.
 struct RoundSwept {};
 
 // ---- to a member, from the coordinator ----
@@ -111,7 +111,7 @@ struct RoundReleased {
   int world_size = 1;   // number of workers in the whole job
   int group_rank = 0;
   int nodes = 1;
-  int first_number = 0;  // the number of round 0 in messages
+  int first_number = 0;  // added to `round`, it gives the number that messages show
 };
 // The round must end on this node.
 struct StopOrdered {
@@ -134,7 +134,7 @@ struct SaveOrdered {
 struct StepAgreed {
   std::int64_t step = 0;
 };
-// The job has ended and the workers are gone.
+// The job has ended, and so have all workers.
 struct JobEnded {
   int exit_code = 0;
   std::string why;

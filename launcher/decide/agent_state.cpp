@@ -1292,7 +1292,7 @@ bool AgentState::end_of_held() {
   return true;
 }
 
-// ---- what is known about the workers ----
+// ---- queries about the workers ----
 
 std::vector<int> AgentState::live_ranks() const {
   std::vector<int> ranks;

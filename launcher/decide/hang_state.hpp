@@ -31,7 +31,7 @@ struct HangSettings {
   std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
 };
 
-// What the system shows when the timer fires.
+// The state of the system when the timer fires.
 struct HangView {
   struct Process {
     long pid = 0;       // 0: not running

@@ -37,7 +37,7 @@ class PendingRegroup {
     return true;
   }
 
-  // RegroupReady: the rank has left the old group and holds the state after that many steps (-1: none).
+  // RegroupReady: the rank has left the old group and holds the state after `step` steps (-1: no state).
   void ready(int rank, int generation, std::int64_t step) {
     if (generation == generation_ && awaited_.erase(rank) > 0) kept_[rank] = step;
   }

@@ -1,6 +1,6 @@
-// Finds the rank that computes longer while the others wait for it, and the kind of that delay, as a pure state machine without
-// a clock. Its input is the step times of each rank (channel::Pace) and the system's counters for the same time. Its output is
-// findings. launcher/beside/straggler_look.hpp feeds it.
+// Finds the rank that computes longer while the others wait for it, and the kind of that delay. It is a pure state machine
+// without a clock. Its input is the step times of each rank (channel::Pace) and the system's counters for the same time. Its
+// output is findings. launcher/beside/straggler_look.hpp feeds it.
 //
 //     even -- a rank's own time is above the margin --> a rank straggles -- it is below half the margin --> even
 //

@@ -137,7 +137,7 @@ class Guardian {
   std::map<int, SpawnError> spawn_errors_;  // errors of workers that are not reaped yet
   Keeper keeper_{keeper_hooks()};
   StoreStarter store_{agent_};
-  bool writing_ = false;  // a notice waits for room in the socket
+  bool writing_ = false;  // a notice waits for free space in the socket
   bool farewell_ = false;
   LastWord last_word_;
   int report_ = -1;  // the agent's newest report
@@ -384,7 +384,7 @@ std::vector<pid_t> Guardian::left() const {
   return children;
 }
 
-// A child has ended, or the time has come to look again.
+// Called when a child has ended, or when the keeper's timer fires.
 void Guardian::look_at_leftovers() {
   keeper_.look();
   std::vector<int> kept;

@@ -80,7 +80,7 @@ void GuardianLink::say_farewell() {
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
-  socket_.close(ignored);  // without a farewell the guardian completes the report
+  socket_.close(ignored);  // without kFarewell the guardian completes the report
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }

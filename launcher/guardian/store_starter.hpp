@@ -19,7 +19,7 @@ class StoreStarter {
  public:
   explicit StoreStarter(AgentSocket& agent) : agent_(agent) {}
 
-  // kStore. Its descriptors are watched with this epoll from the last socket of the round on.
+  // kStore. When the last socket of the round has arrived, all its sockets are watched with this epoll.
   void take_socket(const ReceivedRequest& received, int epoll);
   // False: the event belongs to another descriptor.
   bool on_ready(const epoll_event& event);

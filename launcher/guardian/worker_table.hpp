@@ -63,7 +63,7 @@ class WorkerTable {
   std::map<int, int> number_of_pidfd_;
   void close_pidfd(Worker& worker);
   WorkerMark* newest_mark(int number);
-  std::vector<WorkerMark> marks_;  // of spares too, in the order of their starts
+  std::vector<WorkerMark> marks_;  // marks of workers and spares, in the order of their starts
 };
 
 }  // namespace ddprun::guardian

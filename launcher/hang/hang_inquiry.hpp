@@ -1,5 +1,5 @@
-// The system side of HangState (launcher/decide/hang_state.hpp). It owns the timer and the tool that reads stacks, reads the
-// state of processes, and carries out HangState's actions when a round seems to hang. The agent (agent_shell.cpp) reports
+// The system side of HangState (launcher/decide/hang_state.hpp). It owns the timer and the tool that reads stacks, and it reads
+// the state of processes. It carries out HangState's actions when a round seems to hang. The agent (agent_shell.cpp) reports
 // progress to it, feeds its findings to AgentState, and ends it with the round. It makes no decisions.
 #pragma once
 

@@ -1,5 +1,6 @@
-// One node's agent: it starts the workers of a round under the guardian, serves their channels and store, watches them, decides
-// by the pure state machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
+// One node's agent. It starts the workers of a round under the guardian, serves their channels and store, watches them and
+// stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp). One thread, one io_context; nothing
+// polls.
 #pragma once
 
 #include <functional>
@@ -28,21 +29,23 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// What observers may use of the agent. A report's text goes to the guardian first (keep_report), then to the disk (files).
+// The parts of the agent that observers may use. A report's text goes to the guardian first (keep_report), then to the disk
+// (files).
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;
   FileQueue& files;
   std::function<void(std::string_view text)> keep_report;
-  std::function<void(int signal)> stop_as_at;    // whether it handles that signal (--signals-to-handle) or not
-  std::function<void(const RunEvent&)> publish;  // to all observers; not within the call of one
-  std::function<JobLink*()> job;                 // on many machines, once it is made; else nullptr
+  // Stops the job as the signal does, even if --signals-to-handle does not list it.
+  std::function<void(int signal)> stop_as_at;
+  std::function<void(const RunEvent&)> publish;  // to all observers; must not be called by an observer during its own call
+  std::function<JobLink*()> job;                 // on many machines, once it exists; otherwise nullptr
 };
 
 // Makes the observers (console, report) once the console exists; they are called on the agent's thread.
 using MakeObservers = std::function<std::vector<std::unique_ptr<RunObserver>>(const AgentAccess& agent)>;
 
-// Called with the exit code when everything has ended but the guardian, which is about to: slow work can run beside that.
+// Called with the exit code when everything except the guardian has ended. Slow work can run while the guardian ends.
 using AtEnd = std::function<void(int exit_code)>;
 
 // Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Call it while the

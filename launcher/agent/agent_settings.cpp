@@ -15,7 +15,7 @@ namespace {
 // Round numbers continue over the invocations of a run directory: one more than the newest logs/round-NNN.
 int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
-  if (layout != LogLayout::kRounds) return next;  // each run has a folder of its own
+  if (layout != LogLayout::kRounds) return next;  // each run has its own folder
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();
@@ -29,8 +29,8 @@ int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   return next;
 }
 
-// A spare takes one processor for some seconds. As many load as there are processors beside the workers' own, and one where
-// there are none: it loads in the idle class.
+// A spare uses one processor for some seconds while it loads. So as many load at the same time as there are processors that no
+// worker uses. If there are none, one loads in the idle scheduling class.
 int spares_at_once(const Plan& plan) {
   if (plan.kind == Plan::Kind::kTrain || plan.standbys <= 1) return 1;
   return std::clamp(count_cpus().usable() - plan.nproc_per_node, 1, plan.standbys);

@@ -1,5 +1,4 @@
-// What a plan means for the parts of an agent: the settings of the state machine, of the workers' output and of the watch for
-// hangs.
+// Derives settings from a plan: for the state machine, the workers' output and the watch for hangs.
 #pragma once
 
 #include "launcher/agent/agent.hpp"

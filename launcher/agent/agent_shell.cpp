@@ -31,7 +31,7 @@ using boost::asio::steady_timer;
 using boost::asio::posix::stream_descriptor;
 using std::chrono::milliseconds;
 
-// How long a pipe may stay open after everything below the guardian is gone: a process outside holds it then.
+// How long a pipe may stay open after all descendants of the guardian have ended. Another process then holds it.
 constexpr milliseconds kPipeGrace{200};
 
 }  // namespace
@@ -82,7 +82,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
 }
 
 void AgentShell::join_job(NetworkStart start) {
-  files_.go_behind();  // a lease will have to be kept
+  files_.go_behind();  // file work must not delay the lease
   start.shell.node.member.next_number = state_.first_round();
   JobLink::Hooks hooks;
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
@@ -104,7 +104,7 @@ int AgentShell::run() {
   });
   while (!exit_code_ && !failure_.guarded([this] { io_.run(); })) {
   }
-  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // then the report is complete
+  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // afterwards the report is complete
   return existing(exit_code_, "the agent's loop ended before the job");
 }
 
@@ -122,7 +122,7 @@ OwnFailure::Hooks AgentShell::failure_hooks() {
           .end_at_once = [this](const agent_event::AgentFailed& failure) { end_by(failure); }};
 }
 
-// Console, its readers and the report hear of this end as of any other; when the guardian ends, it kills the workers.
+// The console, its readers and the report get this end like any other. When the guardian ends, it kills the workers.
 void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   exit_code_ = failure.exit_code;
   io_.stop();
@@ -131,7 +131,7 @@ void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   publish(RunEnded{failure.exit_code, failure.why, restart_count_, instant_now().realtime_ns});
 }
 
-// ---- what it hears: signals, the guardian, workers' channels, clocks ----
+// ---- events in: signals, the guardian, workers' channels, timers ----
 
 void AgentShell::feed(const AgentEvent& event) {
   pending_.push_back(event);
@@ -162,7 +162,8 @@ void AgentShell::wait_for_signals() {
 
 void AgentShell::on_signal(int signal) {
   if (stops_job(signal)) return stop_as_at(signal);
-  if (signal == SIGCHLD) return guardian::reap_orphans_of_others();  // as process 1 this one gets those of `docker exec`
+  // As process 1 ddprun inherits the orphans of `docker exec`.
+  if (signal == SIGCHLD) return guardian::reap_orphans_of_others();
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
@@ -178,7 +179,7 @@ void AgentShell::stop_as_at(int signal) {
 
 void AgentShell::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.go_behind();  // workers run from here on
+  files_.go_behind();  // workers run from now on
   if (notice.kind == Kind::kStoreSays) return console_.line(Stream::kStderr, line_of_store(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
   if (notice.kind == Kind::kIsAwaited) return on_awaited_leftover(notice);
@@ -202,7 +203,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   const WorkerProcess& worker = workers_.ended(rank);
   if (notice.kind == guardian::Notice::Kind::kExited) {
     hang_.gone(rank);
-    if (worker.channel) worker.channel->drain();  // its last messages come before its end
+    if (worker.channel) worker.channel->drain();  // its last messages must be handled before its end
     const bool failed = notice.code != 0 || notice.signal != 0;
     if (train() || failed) reader_.drain(rank);
     store_.forget(notice.worker);
@@ -218,7 +219,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   feed(ended);
 }
 
-// For a standby that waits. Notices about a dismissed standby are ignored.
+// Handles notices about a waiting standby. Ignores notices about a dismissed one.
 void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
@@ -257,7 +258,7 @@ void AgentShell::on_standby_message(int number, const channel::FromWorker& messa
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  if (std::holds_alternative<channel::StandbyReady>(message)) return;  // its rank was on the way already
+  if (std::holds_alternative<channel::StandbyReady>(message)) return;  // the standby had already been given its rank
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
   }
@@ -329,20 +330,20 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
   return hooks;
 }
 
-// The round is over when all of its processes are gone and all of their output was read.
+// The round is over when all of its processes have ended and all of their output is read.
 void AgentShell::round_may_be_over() {
   if (!swept_) return;
   reader_.nobody_writes();
   if (!reader_.reading()) return end_round();
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
-  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader calls again
+  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader calls this function again
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
   });
 }
 
-// ---- what it does: starts, signals, tells, waits, reports ----
+// ---- actions out: starts, signals, messages, timers, reports ----
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
   restart_count_ = action.restart_count;
@@ -392,7 +393,7 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
   workers_.tell(
       action.rank,
       channel::AssignRank{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
-  // The guardian is just starting this worker: its notice will have the pid.
+  // If the pid is 0, the guardian is still starting this worker, and its notice will contain the pid.
   if (worker.pid > 0)
     publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});
   watch_for_hangs();
@@ -407,7 +408,7 @@ void AgentShell::carry_out(const agent_action::StartStandby& action) {
   }
 }
 
-// The settings that all workers of the node share, apart from their ranks.
+// Settings that all workers of the node share, except for their ranks.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
   master_.tell(settings);
@@ -455,7 +456,7 @@ void AgentShell::carry_out(const agent_action::Finish& action) {
     workers_.close();
   }
   if (!output_.any_is_awaited() || told_to_stop_) return io_.stop();
-  // Whoever reads the workers' output gets all of it.
+  // The reader of the workers' output gets all of it.
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 

@@ -1,9 +1,10 @@
-// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. It decides three things
-// only: how to do what the machine says, when everything of a round is gone and read, and that an unresponsive spare
-// interpreter is killed (on_deaf_spare()). run_agent() makes it; one thread.
+// The imperative shell around AgentState. Descriptors, timers and the guardian become events; actions become calls. It decides
+// only three things: how an action is carried out, when a round has ended and all its output is read, and that an unresponsive
+// spare interpreter is killed (on_deaf_spare()). run_agent() makes it; one thread.
 //
-// Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report
-// says it (own_failure.hpp). On one machine workers save and stop first, as at a signal. If that fails, they are ended at once.
+// An exception in this class or in its callees ends the job, with the code of an Error or else 89. The report contains the
+// exception (own_failure.hpp). On one machine workers save and stop first, as after a signal. If that fails, they are killed
+// immediately.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +64,7 @@ class AgentShell {
   AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
              const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
-  // Call it after run(): the guardian ends, and the destructor waits for it.
+  // Call it after run(). The guardian then ends, and the destructor waits for it.
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
@@ -93,7 +94,8 @@ class AgentShell {
     const double stopped_s = static_cast<double>(notice.stopped_us) / 1e6;
     if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
   }
-  // The worker's own process has ended, and this one stands for it: looks at processes and stacks are of it from here on.
+  // The worker's own process has ended, and one of its leftovers continues the work. From now on /proc and stacks are read for
+  // that process.
   void on_awaited_leftover(const guardian::Notice& notice) {
     const std::optional<int> rank = workers_.rank_of(notice.worker);
     if (!rank) return;
@@ -103,7 +105,7 @@ class AgentShell {
                            .processes = {std::string(notice.text.data())},
                            .time_ns = notice.time_ns});
   }
-  // Those that are ended together are said in one line.
+  // Leftovers that are ended together are reported in one line.
   void on_ended_leftover(const guardian::Notice& notice) {
     if (ended_leftovers_.processes.empty()) boost::asio::post(io_, [this] { say_ended_leftovers(); });
     ended_leftovers_.time_ns = notice.time_ns;
@@ -134,7 +136,7 @@ class AgentShell {
     const std::string rank = std::to_string(global_rank(workers_.rank_of(number).value_or(0)));
     console_.line(Stream::kStderr, "ddprun: rank " + rank + " starts without its spare interpreter: " + why);
   }
-  // Nobody waits for it: a fresh interpreter takes its place, as if there had been no spare.
+  // The spare does not answer, so it is killed. A new interpreter takes its rank, as if there had been no spare.
   void on_deaf_spare(int number) {
     const std::optional<int> rank = workers_.rank_of(number);
     if (!rank || workers_.at(*rank).number != number || workers_.at(*rank).pid <= 0 || !state_.at_work()) return;
@@ -143,7 +145,7 @@ class AgentShell {
     guardian_.signal(number, SIGKILL);
     feed(agent_event::SpareUnresponsive{*rank});
   }
-  // Processes that were spare interpreters. Called when everyone has heard that the round has begun.
+  // Publishes the workers that were spare interpreters. Called when all observers have got the start of the round.
   void publish_taken() {
     for (const auto& [rank, pid] : workers_.taken_over())
       publish(WorkerStarted{global_rank(rank), rank, pid, instant_now().realtime_ns, true});
@@ -152,7 +154,7 @@ class AgentShell {
   SlowStop::Hooks slow_stop_hooks();
   EarlyEnd::Hooks early_end_hooks();
   HangInquiry::Hooks hang_hooks();
-  // All workers begin again, also those that kept their state: they join a group again.
+  // The watch for hangs starts again for all workers. Workers that kept their state must join a group again too.
   void watch_for_hangs() {
     hang_.begin_round({.workers = static_cast<int>(workers_.size()),
                        .rank_offset = global_rank(0),
@@ -179,7 +181,8 @@ class AgentShell {
   void carry_out(const agent_action::Tell& action) {
     for (const int rank : action.ranks) {
       workers_.tell(rank, action.message);
-      // A worker that saves at this order may be behind a start script, which may end before it.
+      // A worker that saves on this order may run under a start script. The guardian must know of the stop, since the script
+      // may end first.
       if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
     }
   }
@@ -192,7 +195,7 @@ class AgentShell {
   // For a member only.
   void carry_out(const agent_action::ReportFailure& action) { job().carry_out(action); }
   void carry_out(const agent_action::ReportRoundOver& action) {
-    // Workers of other nodes may still need the store of this one when its own workers are done.
+    // Workers of other nodes may still need the store of this node when its own workers are done.
     if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
     job().carry_out(action);
   }
@@ -212,7 +215,7 @@ class AgentShell {
 
   const Plan& plan_;
   boost::asio::io_context io_{1};
-  // All work on files in the run directory or at users' paths while workers run.
+  // Runs all work on files in the run directory or at users' paths while workers run.
   FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Begins::kAtOnce};
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;
@@ -227,14 +230,14 @@ class AgentShell {
   MasterEndpoint master_;
   StandbyProcesses standbys_;
   RoundWorkers workers_;
-  std::deque<AgentEvent> pending_;  // events that arrived while actions were carried out
+  std::deque<AgentEvent> pending_;  // events that arrived during the handling of another one
   bool feeding_ = false;
   bool swept_ = false;         // the guardian has swept this round
   bool script_spoke_ = false;  // in this round
-  bool told_to_stop_ = false;  // a signal came: nobody waits for slow readers any more
+  bool told_to_stop_ = false;  // a signal came: the agent no longer waits for slow readers
   int restart_count_ = 0;
   RestartFacts facts_;              // about the running round
-  LeftoversFound ended_leftovers_;  // not published yet
+  LeftoversFound ended_leftovers_;  // leftovers that were ended but are not published yet
   std::optional<FileTimerServer> file_timers_;
   StuckLook stuck_;
   SlowStop slow_stop_;

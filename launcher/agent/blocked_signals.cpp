@@ -14,8 +14,8 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   sigemptyset(&set_);
   std::vector<int> ours;
   for (const int signal : handled) {
-    // Under nohup the loss of the terminal must not end the job. A shell without job control starts what is in its background
-    // with SIGINT and SIGQUIT ignored, so that Ctrl-C does not reach it. SIGTERM is for this process alone, and always counts.
+    // Under nohup the loss of the terminal must not end the job. A shell without job control starts background programs with
+    // SIGINT and SIGQUIT ignored, so that Ctrl-C does not reach them. SIGTERM is meant for this process and is always handled.
     struct sigaction current {};
     const bool from_terminal = signal == SIGHUP || signal == SIGINT || signal == SIGQUIT;
     if (from_terminal && ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
@@ -31,7 +31,7 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int signal : ours) dispose(signal, SIG_DFL);
   dispose(SIGPIPE, SIG_IGN);
-  dispose(SIGXFSZ, SIG_IGN);  // a file above the limit of `ulimit -f` then is an error of write(2)
+  dispose(SIGXFSZ, SIG_IGN);  // a file above the limit of `ulimit -f` then makes write(2) fail
   dispose(SIGCHLD, SIG_DFL);
 }
 

@@ -8,9 +8,9 @@
 namespace ddprun {
 
 // Blocks the signals that this program handles, so that they can be read from a descriptor. Ignores SIGPIPE, since a closed
-// console is no reason to end a job. Sets SIGCHLD to its default: if it were ignored, the kernel would keep no exit status of
-// a child. The destructor restores all of them. Any other signal that the caller ignores is ignored by the workers as well, as
-// under torchrun.
+// console must not end a job. Sets SIGCHLD to its default: if it were ignored, the kernel would keep no exit status of a child.
+// The destructor restores all of them. Any other signal that the caller ignores is ignored by the workers as well, as under
+// torchrun.
 class BlockedSignals {
  public:
   explicit BlockedSignals(const std::vector<int>& handled);

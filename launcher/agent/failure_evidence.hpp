@@ -1,5 +1,5 @@
-// Evidence about a failure that the state machine cannot know, and who gets it. The agent's shell reads it from this node's
-// files before anybody sees the failure. A file that takes too long to answer (FileQueue) is left out.
+// Evidence about a failure that the state machine cannot know. The agent's shell reads it from this node's files before the
+// failure is published. A file that takes too long to read (FileQueue) is left out.
 #pragma once
 
 #include <filesystem>
@@ -19,21 +19,21 @@
 
 namespace ddprun {
 
-// Adds to each failure of this node its log's place and the last lines of stderr. At the job's end it also writes the first
-// cause to the error file of ddprun's own caller (TORCHELASTIC_ERROR_FILE), as our workers do for us.
+// Adds the path of the log and the last lines of stderr to each failure of this node. At the job's end it also writes the first
+// cause to the error file of ddprun's caller (TORCHELASTIC_ERROR_FILE). Workers do the same for ddprun.
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 
-// Adds what a failed script wrote to stderr: the newest line that says that an allocation failed, and its last exception, with
-// the interpreter's path if that explains it: "ModuleNotFoundError: No module named 'torch'; its Python is /usr/bin/python3".
+// Adds what a failed script wrote to stderr: the newest line that reports a failed allocation, and its last exception, with the
+// interpreter's path if that explains it: "ModuleNotFoundError: No module named 'torch'; its Python is /usr/bin/python3".
 void add_what_it_told(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
-// The content of a failed worker's error file; nothing when there is none (an empty path).
+// The content of a failed worker's error file; nullopt if there is none (an empty path).
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);
 
-// How a worker ended, from the guardian's notice, with a verdict about its memory.
+// The event for a worker's end, made from the guardian's notice, with a verdict about its memory.
 agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice);
-// Adds what a failed worker has left: its error file and, for a script, what it wrote to stderr.
+// Adds the error file of a failed worker and, for a script, its errors on stderr.
 struct LeftBehind {
   const WorkerOutput& output;
   FileQueue& files;
@@ -44,7 +44,7 @@ void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left);
 agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, StandbyProcesses::Went went,
                                           const std::string& program, FileQueue& files);
 
-// Why the program could not be executed, or no process could be made, from the guardian's notice.
+// The reason why the program could not be executed, or no process could be made, from the guardian's notice.
 std::string why_not_started(const guardian::Notice& notice, const std::string& program, FileQueue& files);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
-// Ctrl-Z. The shell stops ddprun alone: workers are in sessions of their own, and one that has the terminal would keep reading
-// the shell's keys. So ddprun stops its workers before itself, and continues them when it continues.
+// Handles Ctrl-Z. The shell stops only ddprun, since workers have their own sessions. A worker that reads the terminal would
+// continue to take the keys that are meant for the shell. So ddprun stops its workers before itself, and continues them when it
+// continues.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +16,7 @@
 
 namespace ddprun {
 
-// Stops this process by `signal` until SIGCONT arrives, also if the caller had the signal ignored. Returns immediately in an
+// Stops this process by `signal` until SIGCONT arrives, even if the caller ignores the signal. Returns immediately in an
 // orphaned process group: the kernel does not stop its processes.
 inline void stop_by(int signal) {
   struct sigaction stops {
@@ -32,8 +33,8 @@ inline void stop_by(int signal) {
   ::sigaction(signal, &before_action, nullptr);
 }
 
-// Whether a shell's `bg` has continued this process, so that the terminal belongs to somebody else. False without a shell: this
-// process would then wait for a terminal that nobody gives back.
+// True if a shell's `bg` has continued this process, so that another process group has the terminal. False without a shell,
+// since this process would then wait forever for the terminal.
 inline bool is_in_background_of_a_shell() {
   const pid_t in_front = ::tcgetpgrp(STDIN_FILENO);
   const pid_t parent = ::getppid();

@@ -1,5 +1,6 @@
-// At its end a job waits until its logs, its report, the node's record and the console's own files are written, however long a
-// file system takes. After two seconds a message names the file. If it is the file behind stderr, the message goes to stdout.
+// Before it ends, a job waits until all its files are written, however slow a file system is. These are its logs, its report,
+// the node's record and the console's own files. After two seconds a message names the file. If that file is stderr itself, the
+// message goes to stdout.
 #pragma once
 
 #include <chrono>

@@ -1,14 +1,14 @@
 // MASTER_ADDR and MASTER_PORT of a round, and the sockets at which scripts find their store. In a job on many machines the
 // release has both, and only the node with group rank 0 reserves the port (HeldPort).
 //
-// A port that the user named must survive the time between two rounds, since no other port will do. So it is released only
-// when the next round uses another one. While the agent's store has it, the kernel refuses it to every other user. Where the
-// store cannot listen in a later round all the same, rank 0 is left to try: its failure is a worker's failure, which the
-// restart policy retries. An error here would end the job with "wrong command line", though restarts are left.
+// A port that the user named must stay reserved between two rounds, since no other port will do. So it is released only when
+// the next round uses another one. While the agent's store has the port, the kernel refuses it to every other user. If the
+// store still cannot listen in a later round, rank 0 tries to. If that fails, it is the failure of a worker, which the restart
+// policy retries. An error here would end the job with "wrong command line", even if restarts are left.
 //
-// The store of the round before must be closed first. The kernel spreads connections over all sockets that listen at one port
-// with SO_REUSEPORT, so new workers would meet the old store and wait there. Where a slow guardian does not confirm the end in
-// time, the store takes another port. If no other port will do, rank 0 is left to try, and fails visibly.
+// The store of the previous round must be closed first. The kernel spreads connections over all sockets that listen at one port
+// with SO_REUSEPORT. So new workers would connect to the old store and wait there. If a slow guardian does not confirm the end
+// in time, the store takes another port. If no other port will do, rank 0 tries to listen, and fails with a visible error.
 //
 // In a static job on many machines the agent itself listens at the named port, since nodes join there at any time. It passes
 // store clients to the store's process (launcher/network/store_clients.hpp). So no port is bound between two rounds.
@@ -29,15 +29,15 @@
 
 namespace ddprun {
 
-// What the store's process says, for the console.
+// The console line for a message of the store's process.
 inline std::string line_of_store(const guardian::Notice& notice) {
   return "ddprun: the workers' store " + printable(notice.text.data());
 }
 
 class MasterEndpoint {
  public:
-  // Takes them for a new round. `job` is null on one machine. Throws UsageError or InternalError, as HeldPort does.
-  // Opens the store of scripts there, in place of the one of the round before.
+  // Reserves address and port for a new round. `job` is null on one machine. Throws UsageError or InternalError, as HeldPort
+  // does. Opens the store of scripts there and replaces the store of the previous round.
   void take(const Plan& plan, JobLink* job, GuardianLink& guardian) {
     end_store(guardian);
     const bool first = !std::exchange(was_taken_, true);
@@ -61,8 +61,8 @@ class MasterEndpoint {
     }
     open_store(plan, job, first);
   }
-  // Gives the store to the guardian. Call it when the workers of a new round have been started, which it must not delay; where
-  // the others stay it may come before.
+  // Passes the store to the guardian. Call it when the workers of a new round have been started, since it must not delay them.
+  // In a regroup it may be called earlier.
   void serve_store(GuardianLink& guardian) {
     const ListeningSockets sockets = std::exchange(store_, {});
     if (sockets.all().empty()) return;
@@ -75,7 +75,7 @@ class MasterEndpoint {
     if (ending_at_ != 0 && guardian.end_store()) ending_at_ = 0;
   }
   void let_go() { held_.reset(); }
-  // What workers are told of it.
+  // Fills in the settings that workers get.
   void tell(WorkerSettings& settings) const {
     settings.master_addr = address_;
     settings.master_port = port_;
@@ -93,7 +93,7 @@ class MasterEndpoint {
     }
   }
 
-  // Another node may have it, or rank 0 hosts it.
+  // Opens the store, unless another node has it or rank 0 hosts it.
   void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_here = job == nullptr || job->release().group_rank == 0;
     // Where the agent listens, no new client reaches the old store: open_store() replaces its socket.
@@ -122,7 +122,7 @@ class MasterEndpoint {
   std::string address_;
   int port_ = 0;
   bool was_taken_ = false;
-  bool rank_0_hosts_ = true;  // the store of scripts
+  bool rank_0_hosts_ = true;  // rank 0 hosts the store of scripts
   ListeningSockets store_;    // between open_store() and serve_store()
   bool store_is_for_one_machine_ = true;
   bool guardian_has_store_ = false;

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// By local rank. `release` is the coordinator's, in a job on many machines; null: this node is the whole job.
+// Indexed by local rank. `release` comes from the coordinator of a job on many machines; null: the job has only this node.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
 // The settings of a worker with these ranks that follow from the plan alone.

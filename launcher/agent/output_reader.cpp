@@ -18,7 +18,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kChunkBytes = 64 << 10;
-constexpr std::chrono::seconds kIsNamedAfter{2};  // after so long the file is named
+constexpr std::chrono::seconds kIsNamedAfter{2};  // a log file that accepts no data for this long is named in a message
 
 }  // namespace
 
@@ -88,7 +88,7 @@ void OutputReader::wait_for_file(int rank, Stream stream) {
   });
 }
 
-// A disk that is only slower than its worker accepts something now and then, and is not named.
+// A disk that is only slower than its worker still accepts some data, so its file is not named.
 void OutputReader::name_those_that_wait() {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [held, since] : held_) {
@@ -145,7 +145,7 @@ OutputReader::Got OutputReader::read(int rank, Stream stream) {
 void OutputReader::drain(int rank) {
   constexpr int kMostChunks = 64;
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    // FIONREAD tells nothing about a terminal whose last bytes the kernel has not handed over yet; read() waits for that.
+    // FIONREAD does not count a terminal's last bytes that the kernel has not passed on yet, but read() waits for them.
     for (int i = 0; i < kMostChunks && read(rank, stream) == Got::kBytes; ++i) {
     }
   }

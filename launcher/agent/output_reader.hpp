@@ -1,8 +1,7 @@
-// Reads what the workers of a round print, from the pipes or terminals that they were started with, and gives it to
-// WorkerOutput. One chunk of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is
-// slow and has to get all of a worker's output, the worker waits for the console, as it would without us. When a worker's log
-// file accepts no more, the worker waits for the file, and a message names both when that lasts. Part of the agent's shell; one
-// thread.
+// Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
+// pipe at a time, so that a worker with much output does not delay the others. If the console is slow and must show all of a
+// worker's output, the worker waits for the console, as it would without ddprun. If a worker's log file accepts no more data,
+// the worker waits for the file, and after a while a message names both. Part of the agent's shell; one thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -34,33 +33,33 @@ class OutputReader {
   using Pipe = std::unique_ptr<boost::asio::posix::stream_descriptor>;
   struct Hooks {
     std::function<void(int rank)> printed;
-    // The first output since begin_round(). `printed` follows.
+    // The first output since begin_round(). A call of `printed` follows.
     std::function<void(const FirstOutput& event)> first;
     // A stream has ended, or a slow console has caught up: the round's output may be complete.
     std::function<void()> ended;
-    // No worker waits for its log file any more.
+    // Called when no worker waits for its log file any more.
     std::function<void()> goes_on;
   };
 
   OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks);
 
-  // For that many workers. They have no pipes yet, and pipes of earlier rounds are forgotten.
+  // Begins a round with that many workers, which have no pipes yet. Forgets the pipes of earlier rounds.
   void begin_round(std::size_t workers);
-  // Reads this pipe from now on.
+  // Starts to read this pipe.
   void adopt(int rank, Stream stream, Pipe pipe);
-  // Reads what an ended worker had printed: it may be evidence, and its replacement gets pipes of its own. Stops after a while,
-  // since a child of the worker may still print.
+  // Reads the remaining output of an ended worker. It may be evidence, and the worker's replacement gets new pipes. The amount
+  // is limited, since a child of the worker may still print.
   void drain(int rank);
-  // All processes of the round are gone. The rest is in the pipes, and needs no bound.
+  // All processes of the round have ended. The pipes contain a bounded rest, so it is read without waiting for log files.
   void nobody_writes();
-  // Whether a worker waits, or will when its pipe is full, for its log file or for a slow console: then its silence is not its
-  // fault.
+  // True if a worker waits for its log file or a slow console, or will wait when its pipe is full. Then its missing output is
+  // no sign of a hang.
   bool holds_back() const { return !held_.empty() || waiting_ > 0; }
   // Closes both pipes of that worker; unread output is lost.
   void end(int rank);
-  // False when it is no terminal.
+  // False if the stream is not a terminal.
   bool resize(int rank, Stream stream, const winsize& size) const;
-  // Whether any pipe is open.
+  // True if any pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
 
@@ -84,10 +83,10 @@ class OutputReader {
   Hooks hooks_;
   std::vector<std::array<Pipe, 2>> pipes_;                      // by local rank and Stream; null at the stream's end
   std::unique_ptr<char[]> chunk_;                               // shared by all pipes
-  int round_ = 0;                                               // rounds, counted by this class
-  std::optional<std::chrono::steady_clock::time_point> began_;  // the round, in which nobody has printed
-  int waiting_ = 0;  // pipes of the round that are not read until the console has caught up
-  // A pipe that is not read while its log file accepts nothing, and since when.
+  int round_ = 0;                                               // number of the round, counted by this class
+  std::optional<std::chrono::steady_clock::time_point> began_;  // start of the round, while no worker has printed in it
+  int waiting_ = 0;  // number of pipes that are not read until the console has caught up
+  // A pipe that is not read while its log file accepts no data. held_ has the time since when.
   struct HeldPipe {
     int rank = 0;
     Stream stream{};
@@ -96,7 +95,7 @@ class OutputReader {
   };
   std::map<HeldPipe, std::chrono::steady_clock::time_point> held_;
   std::vector<std::array<int, 2>> adopted_;  // number of the newest pipe, by local rank and Stream
-  std::set<int> named_;                      // ranks whose file was named in this round
+  std::set<int> named_;                      // ranks whose file was named in a message in this round
   bool nobody_writes_ = false;
   boost::asio::steady_timer held_timer_;
 };

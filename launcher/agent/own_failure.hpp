@@ -1,8 +1,8 @@
-// What becomes of whatever is thrown in the agent: a failed check of ours, an error of the system or of a library, no memory.
-// The first one is fed to AgentState, so that the workers stop before the job ends with the error's code, or else 89. On one
-// machine they save first; on many they need not, since the other nodes have the same state and continue. A second failure ends
-// everything at once, since what the first one needs does not work; so does a limit of time. Part of the agent's shell; one
-// thread.
+// Handles every exception in the agent: a failed check of ours, an error of the system or of a library, no memory. The first
+// one is fed to AgentState, so that the workers stop before the job ends with the error's code, or else 89. On one machine the
+// workers save first. On many machines they need not, since the other nodes have the same state and continue. A second failure
+// ends everything immediately, since the parts that the stop needs do not work. A time limit does the same. Part of the agent's
+// shell; one thread.
 #pragma once
 
 #include <chrono>
@@ -25,17 +25,17 @@ class OwnFailure {
  public:
   struct Hooks {
     std::function<bool()> is_over;              // the exit code is known
-    std::function<std::vector<int>()> running;  // ranks whose processes are there
-    std::function<bool()> may_save;             // AgentState has not told the job's end
+    std::function<std::vector<int>()> running;  // ranks whose processes run
+    std::function<bool()> may_save;             // AgentState has not ended the job yet
     std::function<void(const agent_event::AgentFailed&)> save_and_stop;
     std::function<void(const agent_event::AgentFailed&)> end_at_once;
   };
-  // `time_to_stop` is how long workers have to stop.
+  // `time_to_stop`: time that workers have to stop.
   OwnFailure(boost::asio::io_context& io, std::chrono::milliseconds time_to_stop, Hooks hooks)
       : io_(io), limit_(io), time_to_stop_(time_to_stop), hooks_(std::move(hooks)) {}
 
-  // Calls it. True when nothing was thrown. Whoever listens to the guardian, a worker or a timer calls through this, since it
-  // must keep listening: the workers' answers are needed while they save.
+  // Calls `part`. True if it has not thrown. Handlers of the guardian, workers and timers are called through this function.
+  // They must stay active after an exception, since the workers' answers are needed while the workers save.
   template <class Part>
   bool guarded(const Part& part) {
     try {
@@ -65,7 +65,7 @@ class OwnFailure {
     if (hooks_.is_over()) return;
     if (first_ || !hooks_.may_save()) {
       if (!first_) first_ = std::move(failure);
-      // Later, since the code that has thrown still uses what is closed then.
+      // Posted, since the code that has thrown still uses the objects that end_at_once closes.
       return boost::asio::post(io_, [this] { tell_end(); });
     }
     failure.running = hooks_.running();
@@ -77,7 +77,8 @@ class OwnFailure {
     hooks_.save_and_stop(*first_);
   }
 
-  // An exception of a listener is not caught: without a farewell, the guardian completes the report.
+  // An exception of an observer is not caught here. The agent then ends without kFarewell, and the guardian completes the
+  // report.
   void tell_end() {
     if (hooks_.is_over()) return;
     end_is_untold_ = true;

@@ -85,7 +85,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   worker.channel->start();
 }
 
-// The other end of the worker's stream: a file, or a terminal or a pipe that the agent reads.
+// The ends of a worker's output stream: a file, or a terminal or pipe that the agent reads.
 Ends RoundWorkers::output_of(int rank, Stream stream) const {
   if (const int file = parts_.output.take_descriptor(rank, stream); file >= 0) return {Descriptor(), Descriptor(file)};
   if (const auto size = parts_.output.terminal_size(rank, stream)) {

@@ -1,7 +1,7 @@
-// The workers of a round on this node, as processes: starts them under the guardian, connects what they print and their
-// channels, and gives the place of a lost one to a successor or to a standby. It keeps two kinds of number apart: local ranks,
-// and the numbers by which the guardian knows a process (a worker's local rank, or the number that it had as a standby). Part
-// of the agent's shell; one thread.
+// The worker processes of a round on this node. Starts them under the guardian, connects their output and their channels, and
+// replaces a lost one by a new process or a standby. It distinguishes two kinds of numbers: local ranks, and the numbers by
+// which the guardian knows a process (a worker's local rank, or the number that it had as a standby). Part of the agent's
+// shell; one thread.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,10 @@ class RoundWorkers {
   };
   struct Hooks {
     std::function<void(int number, const channel::FromWorker&)> said;
-    std::function<void(int rank, const std::string& why)> channel_closed;  // by the worker, without being asked to
-    std::function<void(const std::string& what)> input_was_read;  // earlier workers have read it, so new ones will miss that
+    // The worker has closed its channel without a request of the agent.
+    std::function<void(int rank, const std::string& why)> channel_closed;
+    // Earlier workers have read this input, so new ones will not get it.
+    std::function<void(const std::string& what)> input_was_read;
   };
   RoundWorkers(const Parts& parts, Hooks hooks)
       : parts_(parts),
@@ -49,14 +51,15 @@ class RoundWorkers {
         input_(parts.plan.input == WorkersInput::kOurs),
         snapshots_(train() ? 0 : parts.plan.nproc_per_node) {}
 
-  // That many empty places. The spare interpreters with these numbers become the workers of the first of them.
+  // Begins a round with that many ranks and no workers yet. The spare interpreters with these numbers become the workers of the
+  // first ranks.
   void begin_round(std::size_t workers, std::vector<int> spares);
-  // Starts a worker in the place of settings.ranks.local_rank, in its spare where it has one that is there. Fills in error
-  // file, device and memory for snapshots. Throws InternalError.
+  // Starts the worker of settings.ranks.local_rank, in its spare interpreter if that still runs. Fills in error file, device
+  // and memory for snapshots. Throws InternalError.
   void start(WorkerSettings settings);
-  // Empties the place of a lost worker for its replacement.
+  // Removes a lost worker, so that its rank is free for a replacement.
   void clear_place(int rank, const OutputRound& round);
-  // The standby with that number becomes the worker of an empty place.
+  // The standby with that number becomes the worker of a free rank.
   void take_over(int rank, int standby);
   // Starts a process that waits for a rank, or a spare interpreter. Throws InternalError or std::system_error.
   void start_standby(int number, WorkerSettings settings);
@@ -68,18 +71,18 @@ class RoundWorkers {
   const std::vector<WorkerProcess>& all() const { return workers_; }
   std::vector<pid_t> pids() const;  // by local rank; 0: not running
   std::vector<int> running() const;
-  // Its process has ended, or could not be started.
+  // The rank's process has ended, or could not be started.
   const WorkerProcess& ended(int rank);
-  // Sends nothing to a worker without a channel, or to one that is gone.
+  // Sends nothing to a worker that has ended or has no channel.
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal, GuardianLink::Purpose purpose = GuardianLink::Purpose::kAny) const;
   void signal_all(int signal) const;
-  // Our terminal has another size now. Workers that write to terminals of their own learn it.
+  // The size of our terminal has changed. Passes the new size to workers that write to their own terminals.
   void terminal_resized() const;
 
-  // By the guardian's number. A waiting standby has a channel and no rank; an unknown process has neither.
+  // Looks up a process by the guardian's number. A waiting standby has a channel but no rank; an unknown process has neither.
   std::optional<int> rank_of(int number) const;
-  // The process of each rank that was a standby or a spare and runs, by rank.
+  // Pids of running workers that were standbys or spares, by rank.
   std::map<int, pid_t> taken_over() const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;
@@ -93,8 +96,8 @@ class RoundWorkers {
   WorkerInput input_;
   SnapshotMemory snapshots_;
   std::vector<WorkerProcess> workers_;  // by local rank
-  std::map<int, int> spares_;           // numbers of the spares that this round's workers start in, by rank
-  std::map<int, int> taken_over_;       // the rank of a worker, by the number that it had as a standby
+  std::map<int, int> spares_;           // numbers of the spares in which this round's workers start, by rank
+  std::map<int, int> taken_over_;       // ranks of workers that were standbys, by standby number
 };
 
 }  // namespace ddprun

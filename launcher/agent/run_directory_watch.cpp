@@ -1,6 +1,6 @@
-// Implementation of run_directory_watch.hpp. Two directories are watched. In the run directory itself: the removal of anything,
-// since the kernel reports the end of a directory only when no process uses it any more, and a job's workers do. In its parent:
-// the removal of the run directory, after which the folder can be made again.
+// Implementation of run_directory_watch.hpp. It watches two directories. In the run directory it watches for the removal of any
+// entry. The kernel reports the removal of the directory itself only when no process uses it, and the job's workers do. In the
+// parent it watches for the removal of the run directory, after which the folder can be made again.
 #include "launcher/agent/run_directory_watch.hpp"
 
 #include <fcntl.h>
@@ -57,7 +57,7 @@ void RunDirectoryWatch::watch_directory() {
   parent_watch_ = ::inotify_add_watch(events_.native_handle(), run_dir_.parent_path().c_str(), IN_DELETE | IN_MOVED_FROM);
 }
 
-// Of the parent, only events about the run directory's name. Much may happen there.
+// Ignores events of the parent directory about other names, since it may have many.
 bool RunDirectoryWatch::concerns_directory(std::size_t bytes) const {
   const std::string name = run_dir_.filename().string();
   for (std::size_t at = 0; at + sizeof(inotify_event) <= bytes;) {
@@ -78,8 +78,8 @@ void RunDirectoryWatch::wait() {
   });
 }
 
-// Of a lazy unmount (umount -l) inotify says nothing while anybody has a file open there. The list of mounts tells of a change
-// as an error that is ready (proc(5)); it need not be read.
+// inotify does not report a lazy unmount (umount -l) while a process has a file open there. The list of mounts reports a change
+// to poll() as an error (proc(5)), so it need not be read.
 void RunDirectoryWatch::wait_for_mounts() {
   if (!mounts_.is_open()) {
     const int fd = ::open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);

@@ -1,6 +1,7 @@
-// Whether the run directory is still in its place. The agent (agent_shell.cpp) owns one if it holds the directory's lock. It
-// also asks at the start of each round and of each worker, since the kernel does not report a removal by another machine. It
-// reports a removal once, and makes the folder again (common/run_directory/moved_run.hpp), with a lock that it keeps.
+// Watches whether the run directory is removed or moved. The agent (agent_shell.cpp) owns one if it holds the directory's lock.
+// The agent also calls look() at the start of each round and of each worker, since the kernel does not report a removal by
+// another machine. The watch reports a removal once. It then makes the folder again (common/run_directory/moved_run.hpp), with
+// a lock that it keeps.
 #pragma once
 
 #include <array>
@@ -20,15 +21,15 @@ namespace ddprun {
 
 class RunDirectoryWatch {
  public:
-  // The caller keeps `lock_fd`. `config`: the text of config.json for a new folder; empty: none. Where the kernel reports
-  // nothing, only look() notices.
+  // The caller keeps `lock_fd`. `config`: the text of config.json for a new folder; empty: none. If the kernel reports no
+  // event, only look() notices a removal.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::string config, std::function<void()> on_removed);
   // Looks on the queue's thread, since the answer may take time.
   void look();
 
  private:
-  // The directory that counts now. Only the queue's work uses it.
+  // The directory that is watched now. Only work on the file queue uses it.
   struct Place {
     std::filesystem::path run_dir;
     std::string config;
@@ -57,10 +58,10 @@ class RunDirectoryWatch {
   FileQueue& files_;
   std::filesystem::path run_dir_;
   std::shared_ptr<Place> place_;
-  std::function<void()> on_removed_;  // empty: it was reported
+  std::function<void()> on_removed_;  // empty after the removal was reported
   int parent_watch_ = -1;
   alignas(8) std::array<char, 4096> buffer_{};
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // answers may come later
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // answers may arrive after the destruction of this object
 };
 
 }  // namespace ddprun

@@ -1,7 +1,8 @@
-// Notices workers that do not end although they were told to. After a while it reports which are awaited and what the kernel
-// says of them; long after SIGKILL it reports a process that cannot be killed. Without it a worker in state D (a dead network
-// file system, a wedged driver) would keep a job waiting for ever in silence. It also repeats a SIGINT that came while a worker
-// was starting: Python swallows one that comes while it imports its own modules. Part of the agent's shell; one thread.
+// Watches for workers that do not end although they were ordered to stop. After a while it reports which workers are awaited
+// and their state in the kernel. Long after SIGKILL it reports a process that cannot be killed. Without it, a worker in state D
+// (a dead network file system, a hung driver) would block a job forever without a message. It also repeats a SIGINT that was
+// sent while a worker was starting: Python ignores a SIGINT that arrives while it imports its own modules. Part of the agent's
+// shell; one thread.
 #pragma once
 
 #include <chrono>
@@ -24,8 +25,8 @@ class SlowStop {
   struct Limits {
     std::chrono::milliseconds slow{10'000};        // from the first order to stop until the report
     std::chrono::milliseconds unkillable{60'000};  // from SIGKILL until a process counts as lost
-    std::chrono::milliseconds starting{2'000};     // from a round's start: SIGINT may be swallowed
-    std::chrono::milliseconds repeat{1'000};       // from such a SIGINT until the next one
+    std::chrono::milliseconds starting{2'000};     // from a round's start: SIGINT may be lost
+    std::chrono::milliseconds repeat{1'000};       // from such a SIGINT until it is repeated
   };
   struct Hooks {
     std::function<std::vector<pid_t>()> workers;                                  // by local rank; 0: it has ended
@@ -38,7 +39,7 @@ class SlowStop {
   void begin_round();
   // The round's workers are being stopped. Only the first call in a round counts.
   void stops();
-  // SIGINT was sent to the workers, which do nothing else at it than Python does.
+  // SIGINT was sent to the workers, which handle it as Python does by default.
   void interrupted();
   // SIGKILL was sent to these ranks.
   void killed(const std::vector<int>& ranks);
@@ -46,7 +47,7 @@ class SlowStop {
  private:
   struct Killed {
     int rank = 0;
-    pid_t pid = 0;  // a replacement has the same rank
+    pid_t pid = 0;  // distinguishes it from a replacement, which has the same rank
     std::chrono::steady_clock::time_point lost_at{};
   };
   void wait_for_the_killed();
@@ -58,7 +59,7 @@ class SlowStop {
   Limits limits_;
   Hooks hooks_;
   bool stopping_ = false;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();  // the round
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();  // start of the round
   std::deque<Killed> killed_;                                                         // the earliest is first
 };
 

@@ -1,4 +1,4 @@
-// AgentState's order to end what a round has left behind, in the words of the guardian. agent_shell.cpp sends it.
+// Converts AgentState's order to end a round's leftovers into the guardian's type. agent_shell.cpp sends it.
 #pragma once
 
 #include "launcher/decide/agent_action.hpp"

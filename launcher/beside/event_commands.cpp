@@ -26,9 +26,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kMostText = 4096;  // of a message, in a variable
+constexpr std::size_t kMostText = 4096;  // of a message in an environment variable
 
-// Its exit status, and what it says of itself.
+// The exit status of the worker, and its own message.
 std::string message_of(const Failure& failure) {
   std::string text = how_it_failed(failure);
   if (text != failure.message && !failure.message.empty()) text += ": " + failure.message;
@@ -48,10 +48,10 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 }
 
 void kill_with_group(pid_t pid) {
-  if (::kill(-pid, SIGKILL) != 0) ::kill(pid, SIGKILL);  // it has no group of its own yet
+  if (::kill(-pid, SIGKILL) != 0) ::kill(pid, SIGKILL);  // it has no process group of its own yet
 }
 
-// In the guard's child, which becomes the command's shell.
+// Runs in the guard's child and becomes the command's shell.
 [[noreturn]] void become(char* const* arguments, char* const* environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -69,7 +69,7 @@ void kill_with_group(pid_t pid) {
 
 [[noreturn]] void end_as(int status) {
   if (!WIFSIGNALED(status)) ::_exit(WEXITSTATUS(status));
-  ::prctl(PR_SET_DUMPABLE, 0);  // the shell has left its core, if any
+  ::prctl(PR_SET_DUMPABLE, 0);  // the shell has already written its core dump, if any
   ::signal(WTERMSIG(status), SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -78,17 +78,18 @@ void kill_with_group(pid_t pid) {
   ::_exit(128 + WTERMSIG(status));
 }
 
-// The process between the agent and the command's shell. It adopts all that the shell starts and leaves. It ends as the shell
-// did, when nothing of the command is left. When the agent dies, it kills all of it: no command outlives a killed agent.
+// The process between the agent and the command's shell. As a subreaper it adopts all processes that the shell leaves. When all
+// of them have ended, it ends with the shell's status. When the agent dies, it kills all of them, so that no command outlives a
+// killed agent.
 [[noreturn]] void guard_command(pid_t agent, char* const* arguments, char* const* environment) {
   ::setsid();
-  ::prctl(PR_SET_NAME, "event-command");  // "pkill -9 ddprun" must leave it
+  ::prctl(PR_SET_NAME, "event-command");  // "pkill -9 ddprun" must not kill it
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // A copy of the agent's sockets would keep their ports, and its peers waiting.
+  // Copies of the agent's sockets would keep their ports in use and keep the agent's peers waiting.
   if (::syscall(SYS_close_range, 3, ~0U, 0) != 0) {
     for (int fd = 3; fd < 65536; ++fd) ::close(fd);
   }
@@ -123,8 +124,8 @@ EventCommands::EventCommands(boost::asio::io_context& io, Settings settings, std
       failure_{.option = "--on-failure", .command = settings_.on_failure, .limit = boost::asio::steady_timer(io)},
       checkpoint_{.option = "--on-checkpoint", .command = settings_.on_checkpoint, .limit = boost::asio::steady_timer(io)} {}
 
-// Nothing runs in the agent's loop any more. Both kinds are awaited together: one that takes long must not keep what waits
-// behind the other.
+// The agent's event loop no longer runs, so this polls. It waits for both kinds of commands together: a slow command of one
+// kind must not delay a waiting command of the other.
 void EventCommands::finish() {
   const auto until = steady_clock::now() + settings_.at_the_end;
   const std::array<Kind*, 2> kinds{&failure_, &checkpoint_};
@@ -200,8 +201,8 @@ void EventCommands::start(Kind& kind, const Variables& variables) {
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value.substr(0, value.find('\0')));
   std::vector<std::string> words{"/bin/sh", "-c", kind.command};
   const std::vector<char*> arguments = pointers_to(words), environment_pointers = pointers_to(environment);
-  // The parent continues when the child has closed its copies of the parent's descriptors. It would keep them for a moment, and
-  // the name of the master port among them, so that the next round could not take it.
+  // The parent waits until the child has closed its copies of the parent's descriptors. Otherwise the child would keep the name
+  // of the master port for a moment, and the next round could not take it.
   int closed[2] = {-1, -1};
   if (::pipe2(closed, O_CLOEXEC) != 0) return say_(kind.option + " could not be started: " + std::strerror(errno));
   const pid_t agent = ::getpid();

@@ -1,9 +1,10 @@
-// The commands of --on-failure and --on-checkpoint. An observer of the agent's events, made by launcher/start/run_plan.cpp: it
-// starts a shell for the command, and the job does not wait for it. Of each kind one command runs at a time, and one waits: the
-// newest event replaces the one that waited. A command runs until all that it has started has ended. One that runs for too long
-// is killed with its process group, and all of it when the agent dies.
+// Runs the commands of --on-failure and --on-checkpoint. It is an observer of the agent's events, made by
+// launcher/start/run_plan.cpp. It starts a shell for the command, and the job does not wait for it. For each option, one
+// command runs at a time and at most one waits: a newer event replaces the waiting one. A command runs until all processes that
+// it has started have ended. A command that runs too long is killed with its process group. When the agent dies, all its
+// processes are killed.
 //
-// A command's standard input is /dev/null, its output goes to stderr. Its environment is ours without secrets, with
+// A command's stdin is /dev/null, and its output goes to stderr. It gets ddprun's environment without secrets, plus
 // DDPRUN_EVENT and the variables that docs/command-line.md lists.
 #pragma once
 
@@ -32,11 +33,11 @@ class EventCommands : public RunObserver {
     std::chrono::milliseconds at_the_end{30000};
     std::chrono::milliseconds of_a_command{std::chrono::minutes(10)};
   };
-  // `say` gets a line for people.
+  // `say` gets a line for the user.
   EventCommands(boost::asio::io_context& io, Settings settings, std::function<void(const std::string&)> say);
   void on(const RunEvent& event) override;
-  // Waits for what is left, for a limited time. Call it when the job is over, before the guardian's end is awaited: after that
-  // the agent kills whatever still runs below it.
+  // Waits a limited time for running and waiting commands. Call it when the job is over, before the agent waits for the
+  // guardian: afterwards the agent kills all its remaining descendants.
   void finish();
 
  private:
@@ -44,7 +45,7 @@ class EventCommands : public RunObserver {
   struct Kind {
     std::string option;
     std::string command;
-    int pid = 0;  // 0: none runs
+    int pid = 0;  // 0: no command runs
     std::unique_ptr<boost::asio::posix::stream_descriptor> end{};
     boost::asio::steady_timer limit;
     std::optional<Variables> next{};
@@ -62,7 +63,7 @@ class EventCommands : public RunObserver {
   std::function<void(const std::string&)> say_;
   Kind failure_;
   Kind checkpoint_;
-  std::string newest_checkpoint_;  // several ranks may tell of one
+  std::string newest_checkpoint_;  // several ranks may report the same one
 };
 
 }  // namespace ddprun

@@ -20,22 +20,22 @@ namespace {
 
 using Buffer = std::array<char, 1024>;  // longer than these files of the kernel
 
-// Without a stream: it is read once a second and more for each worker, and its cost is the agent's. Empty when the process is
-// gone.
+// Reads the file without a stream, since the agent reads it at least once a second for each worker and pays for it. Empty if
+// the process has ended.
 std::string_view read_file(const std::string& path, Buffer& buffer) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
   return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
 }
 
-// The word of that index; 0 where there is none.
+// The word with that index as a number; 0 if there are fewer words.
 double number_at(std::string_view text, int index) {
   for (; index > 0; --index) {
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos) return 0;
     text.remove_prefix(space + 1);
   }
-  std::uint64_t number = 0;  // a fraction would need libm, and nobody else here does
+  std::uint64_t number = 0;  // an integer, since parsing a fraction would need libm, which no other part needs
   std::from_chars(text.data(), text.data() + text.size(), number);
   return static_cast<double>(number);
 }

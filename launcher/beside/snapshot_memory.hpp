@@ -1,6 +1,6 @@
-// Memory that outlives workers, for the snapshots of scripts (python/ddprun/_snapshot.py writes and reads it). One memory file
-// for all workers of the node, which this process holds open: workers open it by its path below /proc. The pages that a worker
-// has written stay when it is killed, and are gone with the agent. Empty pages cost nothing.
+// Memory that outlives workers, for the snapshots of scripts (python/ddprun/_snapshot.py writes and reads it). All workers of
+// the node use one memfd, which this process holds open; workers open it by its path in /proc. Pages that a worker has written
+// survive its death, but not the agent's. Unwritten pages use no memory.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace ddprun {
 
 class SnapshotMemory {
  public:
-  explicit SnapshotMemory(int workers);  // 0: there is no file
-  // DDPRUN_SNAPSHOTS names it, and the worker's place in it. Empty: the system gives no such file, and scripts run without
-  // snapshots.
+  explicit SnapshotMemory(int workers);  // 0: no file is made
+  // DDPRUN_SNAPSHOTS contains this path and the worker's offset in the file. Empty: no such file could be made, and scripts run
+  // without snapshots.
   const std::string& path() const { return path_; }
 
  private:

@@ -13,11 +13,11 @@
 namespace ddprun {
 namespace {
 
-// The numbers of a RankPace as nodes tell them each other, after rank, step and steps.
+// The numbers of a RankPace in the messages between nodes, after rank, step and steps.
 constexpr std::array kSeconds{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
                               &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
 constexpr std::size_t kMostKept = 1000;
-constexpr std::size_t kMostLinks = 16;  // of a rank: those in use are few
+constexpr std::size_t kMostLinks = 16;  // of a rank: only few are in use
 constexpr std::chrono::milliseconds kLinksEvery{500};
 
 }  // namespace
@@ -31,13 +31,13 @@ void StragglerLook::on(const RunEvent& event) {
     if (const auto found = workers_.find(continued->rank); found != workers_.end())
       found->second.stopped_s += continued->stopped_s;
   } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
-    if (suspect_ && suspect_->finding.rank == ended->rank) name_suspect();  // there is nothing to look at any more
+    if (suspect_ && suspect_->finding.rank == ended->rank) name_suspect();  // its process can no longer be sampled
   } else if (const auto* spoke = std::get_if<WorkerSpoke>(&event)) {
     if (const auto* pace = std::get_if<channel::Pace>(&spoke->message)) look(spoke->rank, *pace);
   }
 }
 
-// After a regroup the survivors run on. Their ranks move with their node's place.
+// After a regroup the survivors continue to run. Their ranks move with the group rank of their node.
 void StragglerLook::begin(const RoundStarted& round) {
   const int moved = (round.group_rank - round_.group_rank) * round.workers_here;
   std::map<int, Worker> survivors;
@@ -53,8 +53,8 @@ void StragglerLook::begin(const RoundStarted& round) {
   state_.begin_round(round.world_size, round.nodes > 1);
 }
 
-// What the system counted is spread over all steps of one message. A rank that is stopped while it waits for others has waited
-// so much longer, so its stops are spread by that.
+// Spreads the system's counters evenly over all steps of one message. Stops are spread in proportion to the waiting times,
+// since a stop during a wait makes that wait longer.
 void StragglerLook::look(int rank, const channel::Pace& pace) {
   const auto found = workers_.find(rank);
   const auto total = channel::total_of(pace);
@@ -62,7 +62,7 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
   Worker& worker = found->second;
   const ProcessLoad now = system_.load(worker.pid);
   const auto earlier = std::exchange(worker.load, now);
-  if (!earlier) return;  // nobody knows what was counted in these steps
+  if (!earlier) return;  // without an earlier reading, the counters of these steps are unknown
   const ProcessLoad before = *earlier;
   const double stopped_s = std::exchange(worker.stopped_s, 0);
   const double busy_s = now.ran_s - before.ran_s + now.queued_s - before.queued_s + stopped_s;
@@ -110,7 +110,8 @@ void StragglerLook::judge() {
   }
 }
 
-// The kernel does not count such waiting unless it is told to. So it is looked at, at forty moments, only while a rank sleeps.
+// By default the kernel does not count the time that a process waits for a disk. So the state of a sleeping rank is sampled,
+// forty times.
 void StragglerLook::look_closer() {
   constexpr int kLooks = 40;
   constexpr std::chrono::milliseconds kBetween{7};
@@ -145,7 +146,7 @@ void StragglerLook::see_links(int rank, pid_t pid) {
   }
 }
 
-// Rarely where there are many nodes: each answers.
+// Queries are less frequent if there are many nodes, since every node answers.
 void StragglerLook::ask_now_and_then() {
   const auto pause = std::chrono::milliseconds(100 + 10 * round_.nodes);
   if (asking_ || Clock::now() - asked_ < pause) return;
@@ -154,8 +155,8 @@ void StragglerLook::ask_now_and_then() {
   ask_();
 }
 
-// {"paces":[[rank, step, steps, ...],...],"links":[[rank, from, to, round_trip_s],...]}. The oldest paces are left out where
-// they are too many: the newest count.
+// {"paces":[[rank, step, steps, ...],...],"links":[[rank, from, to, round_trip_s],...]}. If there are too many paces, the
+// oldest are left out, since the newest ones matter.
 nlohmann::json StragglerLook::told(std::size_t most_bytes) {
   constexpr std::size_t kOfOne = 256;
   nlohmann::json links = nlohmann::json::array();

@@ -1,8 +1,9 @@
-// The part of StragglerState (launcher/decide/straggler_state.hpp) that touches the system: it looks at a worker's process
-// whenever the worker tells how long its steps took, and publishes what StragglerState finds. An observer of the agent's
-// events, made by launcher/start/run_plan.cpp. Without such workers it does nothing.
+// The system side of StragglerState (launcher/decide/straggler_state.hpp). It reads a worker's counters whenever the worker
+// reports its step times, and publishes the findings of StragglerState. It is an observer of the agent's events, made by
+// launcher/start/run_plan.cpp. If no worker reports step times, it does nothing.
 //
-// On several nodes that of rank 0 judges. It asks the others what their ranks have told, each time its own have told something.
+// On several nodes the instance on rank 0's node judges. It queries the other nodes for the reports of their ranks, each time
+// its own ranks have reported.
 #pragma once
 
 #include <chrono>
@@ -30,25 +31,26 @@ class StragglerLook : public RunObserver {
     std::function<ProcessLoad(pid_t)> load = load_of_process;
     std::function<bool(pid_t)> waits_for_disk = ddprun::waits_for_disk;
   };
-  // `publish` does so after the call of on() that it is called in.
+  // `publish` must be asynchronous: it publishes after the current call of on() has returned.
   StragglerLook(boost::asio::io_context& io, Publish publish, System system)
       : timer_(io), publish_(std::move(publish)), system_(std::move(system)) {}
   void on(const RunEvent& event) override;
 
-  // ---- of a job on several nodes ----
-  // `ask` puts a question to all nodes. Their answers come to hear(), then finish_asking() is called, whoever has answered.
+  // ---- for a job on several nodes ----
+  // `ask` sends a query to all nodes. Their answers are passed to hear(). Then finish_asking() is called, even if some nodes
+  // have not answered.
   void asks_by(std::function<void()> ask) { ask_ = std::move(ask); }
   void finish_asking() { asking_ = false; }
-  // What this node's ranks have told since the last call, and their connections, in about so many bytes of JSON at most.
+  // The reports of this node's ranks since the last call, and their connections, as JSON of at most about `most_bytes` bytes.
   nlohmann::json told(std::size_t most_bytes);
-  // What told() of another node has given.
+  // Takes the result of told() from another node.
   void hear(const nlohmann::json& answer);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Worker {
     pid_t pid = 0;
-    double stopped_s = 0;  // since it told something
+    double stopped_s = 0;  // since its last report
     std::optional<ProcessLoad> load{};
     Clock::time_point links_seen{};
   };
@@ -60,7 +62,7 @@ class StragglerLook : public RunObserver {
   void see_links(int rank, pid_t pid);
   void ask_now_and_then();
 
-  // A straggler of this node that sleeps: a disk may be why. Looked at for a while before it is named.
+  // A straggler of this node that sleeps, perhaps because of a disk. Its process is sampled for a while before it is reported.
   struct Suspect {
     StragglerState::Finding finding;
     int looks = 0;
@@ -74,9 +76,9 @@ class StragglerLook : public RunObserver {
   std::function<void()> ask_;
   StragglerState state_;
   RoundStarted round_{};
-  std::map<int, Worker> workers_;               // of this node, by rank
-  std::vector<RankPace> not_asked_for_;         // of another node than rank 0's
-  std::map<int, std::vector<RankLink>> links_;  // likewise, by rank
+  std::map<int, Worker> workers_;               // workers of this node, by rank
+  std::vector<RankPace> not_asked_for_;         // reports that rank 0's node has not queried yet
+  std::map<int, std::vector<RankLink>> links_;  // the same for links, by rank
   bool asking_ = false;
   Clock::time_point asked_{};
 };

@@ -50,7 +50,7 @@ bool is_of_this_machine(const RankLink& link) {
   return link.from == link.to || link.to.starts_with("127.") || link.to == "::1";
 }
 
-// Adds one connection of the kernel's answer, if it counts.
+// Adds one connection of the kernel's answer if it is an active link of the process.
 void add_link(const nlmsghdr& header, const std::set<std::uint32_t>& inodes, std::vector<RankLink>& links) {
   if (header.nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) return;
   const auto* const message = static_cast<const inet_diag_msg*>(NLMSG_DATA(&header));
@@ -72,7 +72,7 @@ void add_link(const nlmsghdr& header, const std::set<std::uint32_t>& inodes, std
 void add_links(std::uint8_t family, const std::set<std::uint32_t>& inodes, std::vector<RankLink>& links) {
   const Descriptor socket(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (socket.get() < 0) return;
-  const timeval patience{.tv_sec = 0, .tv_usec = 100'000};  // the kernel answers at once, or not at all
+  const timeval patience{.tv_sec = 0, .tv_usec = 100'000};  // the kernel answers immediately, or not at all
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   struct {
     nlmsghdr header;

@@ -1,5 +1,5 @@
-// The TCP connections of a worker to other machines, and how long a round trip takes on each, from the kernel (sock_diag). So
-// it is known whose link is slow, whatever library the worker exchanges its gradients with.
+// The TCP connections of a worker to other machines, and the round-trip time of each, from the kernel (sock_diag). They show
+// which link is slow, for any library that exchanges the gradients.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// Of connections on which it has sent data in the last seconds. Empty where the kernel does not tell.
+// Only connections on which the process has sent data in the last seconds. Empty if the kernel does not report them.
 std::vector<RankLink> links_of_process(pid_t pid);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// What an agent must do, as values: AgentState returns them (agent_state.hpp), the shell carries them out in that order
+// Actions of an agent, as values. AgentState returns them (agent_state.hpp), and the shell carries them out in order
 // (launcher/agent/agent_shell.hpp). Ranks are local.
 #pragma once
 
@@ -18,23 +18,23 @@ namespace ddprun {
 namespace agent_action {
 struct StartRound {
   int round = 0;
-  int restart_count = 0;         // of this invocation
+  int restart_count = 0;         // restarts of this invocation so far
   RestartFacts facts = {};       // why the job was restarted; a member gets them with its release
-  std::vector<int> spares = {};  // of a script: these spare interpreters become the workers of the first local ranks
+  std::vector<int> spares = {};  // scripts only: numbers of the spare interpreters that become the first local ranks
 };
-// The next round of a member whose workers have waited for it. StartWorker follows for each worker that is missing.
+// Starts the next round on a member whose workers were held. A StartWorker follows for each missing rank.
 struct ContinueRound {
   int round = 0;
   int restart_count = 0;
 };
-// Starts a worker in the place of a lost one, while the others stay.
+// Starts a new process for one rank, while the processes of the other ranks stay.
 struct StartWorker {
   int rank = 0;
   int round = 0;
   int restart_count = 0;
-  RestartFacts facts = {};  // as of StartRound
+  RestartFacts facts = {};  // the same as in StartRound
 };
-// Fills the place by a standby, which may still be loading.
+// A standby, which may still be loading, takes the rank of a lost worker.
 struct TakeOver {
   int standby = 0;  // the standby's number
   int rank = 0;
@@ -44,9 +44,9 @@ struct TakeOver {
 struct StartStandby {
   int number = 0;
 };
-// SIGKILL to all waiting standbys: they hold no state.
+// Sends SIGKILL to all waiting standbys. They hold no state.
 struct DismissStandbys {};
-struct Tell {  // over the channel; ranks that have none or are gone are skipped
+struct Tell {  // sends over the worker channel; skips ranks that have ended or have no channel
   std::vector<int> ranks;
   channel::FromAgent message;
 };
@@ -54,14 +54,14 @@ struct SendSignal {  // to the process groups of these workers
   std::vector<int> ranks;
   int signal = 0;
 };
-// End what the round has left behind, and answer with RoundSwept. The rules are those of launcher/leftovers/sweep_state.hpp. A
-// later order replaces an earlier one.
+// Ends the processes that the round has left behind, by the rules of launcher/leftovers/sweep_state.hpp. The event RoundSwept
+// is the answer. A later order replaces an earlier one.
 struct Sweep {
   enum class How {
     kKill,  // SIGKILL now
     kStop,  // the job is being stopped: leftovers have `timeout` to end
-    kEnd,   // the round failed: they have a grace period, and `timeout` after SIGTERM
-    kDone,  // all workers exited with 0: as kEnd, and leftovers that work for the job are waited for
+    kEnd,   // the round failed: leftovers have a grace period, then SIGTERM, and SIGKILL `timeout` later
+    kDone,  // all workers exited with 0: as kEnd, but leftovers that work for the job are awaited first
   } how = How::kKill;
   bool next_round = false;  // another round follows: it waits only for leftovers that hold its resources
   std::chrono::milliseconds timeout{0};
@@ -78,29 +78,30 @@ struct Emit {
 };
 // ---- of a member, for the coordinator ----
 
-// A worker has failed. Reported at once, and once more if another failure turns out to be the first cause.
+// A worker has failed. Sent immediately, and again if another failure turns out to be the first cause.
 struct ReportFailure {
   Failure failure;
   FailedRound record;
   bool others_stay = false;  // the state of the other workers is valid
 };
-// All processes of the round are gone, or wait for the next round. kDone: all workers exited with code 0.
+// All processes of the round have ended, or wait for the next round. kDone: all workers exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // set if this node can take part no more: its exit code
+  std::optional<int> leaves_with{};  // exit code of this node; set if it leaves the job
   bool holds = false;                // a stop came before the round's group had formed: the workers wait and keep their state
 };
 struct ReportSignal {
   int signal = 0;
-  bool saves = false;  // workers that can save and cannot be held save before this node leaves the others
+  bool saves = false;  // workers that can save but cannot be held save before this node leaves the others
 };
-// Answer to SaveOrdered: the most steps that a worker of this node has started; -1: no worker will start another step.
+// Answer to SaveOrdered: the largest number of steps that a worker of this node has started. -1: no worker will start another
+// step.
 struct ReportSteps {
   std::int64_t started = -1;
 };
 struct Finish {
   int exit_code = 0;
-  bool abandon = false;  // a process that cannot be killed is left: don't wait for it
+  bool abandon = false;  // a process that cannot be killed remains: don't wait for it
 };
 }  // namespace agent_action
 

@@ -1,5 +1,5 @@
-// What can happen to an agent, as values: the shell makes them from exits, messages, signals and timers, and AgentState handles
-// them (agent_state.hpp). Ranks are local.
+// Events of an agent, as values. The shell makes them from exits, messages, signals and timers; AgentState handles them
+// (agent_state.hpp). Ranks are local.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct WorkerExited {
   std::int64_t pid = 0;
   ExitStatus status;
   std::int64_t time_ns = 0;
-  std::optional<ErrorFile> error_file{};  // what a failed worker has left
+  std::optional<ErrorFile> error_file{};  // error file that a failed worker wrote
   OomVerdict memory{};
-  std::string out_of_memory{};  // a script's line of stderr that says so (oom_verdict.hpp); else empty
+  std::string out_of_memory{};  // stderr line in which a script reports a refused allocation (oom_verdict.hpp); else empty
   std::string exception{};      // the last exception that a script wrote to stderr (last_exception.hpp); else empty
-  // The guardian has killed it: for that many seconds no coordinator had extended this member's grant.
+  // Set if the guardian killed the worker: seconds for which no coordinator had extended this member's grant.
   std::optional<double> unanswered_s{};
 };
 // The worker's program could not be executed, or no process could be made for it.
@@ -53,13 +53,13 @@ struct WorkerSaid {
 struct SignalArrived {
   int signal = 0;
 };
-// A timer that a worker had set itself is overdue (file_timer_server.hpp).
+// A timer that a worker had set has expired (file_timer_server.hpp).
 struct TimerExpired {
   int rank = 0;
-  int signal = 0;  // that the worker has asked for
+  int signal = 0;  // the signal that the worker requested with the timer
   std::string message;
 };
-// The round makes no progress: which ranks are to blame, and where each worker is.
+// The round makes no progress. The findings name the ranks to blame and the position of each worker.
 struct HangFound {
   std::vector<HangFinding> findings;
 };
@@ -69,18 +69,18 @@ struct WorkerStuck {
   std::int64_t pid = 0;
   std::string message;
 };
-// A standby waits for its rank. Numbers are the agent's, above those of the ranks.
+// A standby has loaded and waits for a rank. The agent numbers standbys, beginning above the local ranks.
 struct StandbyReady {
   int number = 0;
 };
-// The standby ended while it waited, or could not be started.
+// A standby ended while it waited, or could not be started.
 struct StandbyGone {
   int number = 0;
   std::int64_t pid = 0;
   std::optional<ExitStatus> status{};
   std::string message{};
   std::int64_t time_ns = 0;
-  bool for_good = false;  // none can be had: what they shall load is not there, for example
+  bool for_good = false;  // no standby can be started at all, for example because a file to load is missing
 };
 // A script has printed its first output in this round, so it has most likely loaded its libraries.
 struct ScriptSpeaks {};
@@ -96,37 +96,37 @@ struct TimerFired {
 struct AgentFailed {
   int exit_code = 0;
   std::string why;
-  std::vector<int> running;  // ranks whose processes are there
+  std::vector<int> running;  // ranks whose processes run
 };
-// Nothing of the round is left: no worker, no process that a worker has started, no open pipe.
+// The round has ended completely: no worker runs, no pipe is open, and no leftover process must be awaited.
 struct RoundSwept {};
 
 // ---- to a member, from the coordinator ----
 
-// The next round, of which this node is a member.
+// The next round starts, and this node is a member of it.
 struct RoundReleased {
   int round = 0;
   int restart_count = 0;
   int rank_offset = 0;  // the global rank of this node's first worker
-  int world_size = 1;   // of the whole job
+  int world_size = 1;   // number of workers in the whole job
   int group_rank = 0;
   int nodes = 1;
-  int first_number = 0;  // the number of round 0 in messages
+  int first_number = 0;  // added to `round`, it gives the number that messages show
 };
-// The round is over.
+// The round must end on this node.
 struct StopOrdered {
-  bool at_once = false;                  // by SIGKILL
+  bool at_once = false;                  // stop with SIGKILL
   std::string why;                       // for messages
   std::optional<Failure> failure;        // set if a worker of another node is the reason
   std::optional<double> unanswered_s{};  // as in WorkerExited: the coordinator does not answer, so the workers must stop
   bool hold = false;                     // workers that can keep their state may wait for the next round
 };
-// The state of workers that wait for the next round must not be kept: stop them.
+// The state of the held workers must not be kept: stop them.
 struct HeldDismissed {
   std::string why;
 };
-// A signal ends the job: the workers agree on a step and save. Or, with `held`, the job ends without another round, and the
-// workers of this node that wait for it save their state, as no other node does.
+// A signal ends the job: the workers agree on a step and save. With `held` the job ends without another round. Only the held
+// workers of this node save their state, and no other node saves.
 struct SaveOrdered {
   int signal = 0;
   bool held = false;  // only the waiting workers save
@@ -134,7 +134,7 @@ struct SaveOrdered {
 struct StepAgreed {
   std::int64_t step = 0;
 };
-// The job has ended and the workers are gone.
+// The job has ended, and so have all workers.
 struct JobEnded {
   int exit_code = 0;
   std::string why;

@@ -1,13 +1,12 @@
 // Implementation of agent_state.hpp.
 //
 // Note [Why this file is long]
-// It is one state machine, and every part of it reads and sets the same phase. Somebody who asks "what happens when" finds all
-// transitions here, in this order:
+// It is one state machine, and every part of it reads and sets the same phase. All its transitions are here, in this order:
 //   events              what the shell reports
 //   a round             how it starts, stops and is swept
 //   a round's end       what follows from its judgement
 //   a lost worker       the others stay and a new one joins them: regrouping, standbys
-//   orders to a member  of a job on many machines, and what its coordinator hears
+//   orders to a member  many machines: orders of the coordinator, and reports to it
 //   holding             a member's workers wait for the next round
 #include "launcher/decide/agent_state.hpp"
 
@@ -32,7 +31,7 @@ using std::chrono::milliseconds;
 
 constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 
-// The part of the whole stop time that is kept for stopping workers that could not save.
+// Part of the stop time that is reserved for stopping workers that could not save.
 milliseconds kept_for_stopping(milliseconds total) {
   return std::min(total / 4, milliseconds{5000});
 }
@@ -42,7 +41,7 @@ constexpr milliseconds kGraceAfterRegroup{5000};  // for workers that did not re
 constexpr milliseconds kSparesAfter{
     10000};  // from a round's start: a script that prints nothing has loaded its libraries by then
 
-constexpr milliseconds kGraceForHeld{5000};  // held workers have nothing to do but to finish a checkpoint
+constexpr milliseconds kGraceForHeld{5000};  // held workers only have to finish a checkpoint
 
 }  // namespace
 
@@ -79,14 +78,14 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.status = event.status;
   if (settings_.workers_have_channel && event.status.ok() && !ended.said_hello && !ended.asked_to_stop) refuse_silent(ended);
   if (ended.refused && event.status.ok())
-    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it exited before our SIGKILL, or it never spoke
+    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it exited before our SIGKILL arrived, or never sent a message
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
   ended.out_of_memory = event.out_of_memory;
   ended.exception = event.exception;
   if (ended.standby) standbys_.release(*ended.standby);
-  if (event.unanswered_s) {  // it counts as asked to stop and killed by us
+  if (event.unanswered_s) {  // counts as a stop by us, not as a failure of the worker
     cut_off(*event.unanswered_s);
     ask_to_stop(ended);
     ended.killed = true;
@@ -95,7 +94,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   worker_gone(event.rank);
 }
 
-// Whatever the worker did, it did not train: without the channel it cannot even reach ddptrain's store.
+// A worker that never used the channel cannot have trained: ddptrain reaches its store only over the channel.
 void AgentState::refuse_silent(WorkerRecord& ended) {
   if (ended.refused) return;
   ended.refused = true;
@@ -121,7 +120,7 @@ void AgentState::handle(const agent_event::SpawnFailed& event) {
 
 void AgentState::handle(const agent_event::WorkerSaid& event) {
   WorkerRecord& speaker = worker(event.rank);
-  const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's may come late
+  const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's Hello may arrive late
   speaker.heard = speaker.heard || as_this_rank;
   std::visit(
       Overloaded{
@@ -143,8 +142,8 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
   start_missing_standbys();
 }
 
-// The shell's channel already ignores a script's helper of another version. ddptrain cannot even begin then, since its store is
-// on the channel.
+// Handles another version of the protocol. The shell's channel already ignores such a helper of a script. ddptrain is killed:
+// it cannot start without the channel, which carries its store.
 void AgentState::hear(int rank, const channel::Hello& message) {
   WorkerRecord& speaker = worker(rank);
   if (channel::speaks_our_version(message)) {
@@ -173,9 +172,10 @@ void AgentState::hear(int rank, const channel::PhaseChange& message) {
   }
 }
 
-// A signal reached the worker itself. If we are stopping it, the signal was ours or means the same. Otherwise ddptrain ignores
-// it: our own signal follows where one was sent to all processes. A script's helper reports it for the whole job: schedulers,
-// systemd and `kill` reach scripts too, and without the helper such a signal would have ended the worker.
+// A signal reached the worker itself. If we are stopping the worker, the signal was ours or means the same. Otherwise ddptrain
+// ignores it: if the signal was sent to all processes, our own order follows. A script's helper reports the signal as a request
+// to stop the whole job. Schedulers, systemd and `kill` reach scripts too, and without the helper such a signal would have
+// ended the worker.
 void AgentState::hear(int rank, const channel::SignalReceived& message) {
   switch (phase_) {
     case Phase::kSaving:
@@ -228,7 +228,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   if (stop_signal_ == 0) return stop_job(event.signal, insists ? Effect::kKills : Effect::kStops);
   emit(StopRequested{event.signal, insists ? Effect::kKills : Effect::kNothingNew, now_.realtime_ns});
-  if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // no coordinator answers the first signal
+  if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // the first signal had no answer
     handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
     if (insists && dismissing_held_) kill_all();
   } else if (insists && phase_ == Phase::kSweeping) {
@@ -243,7 +243,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
 void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   emit(StopRequested{signal, effect, now_.realtime_ns});
   stop_signal_ = signal;
-  // The signal may have reached the workers first: what they have left may be saving, and has the whole time for it.
+  // The signal may have reached the workers before us. Their leftovers may be saving, so these get the full stop time.
   if (phase_ == Phase::kSweeping) order_sweep();
   if (member()) {
     const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
@@ -263,7 +263,7 @@ void AgentState::stop_job(int signal, StopRequested::Effect effect) {
     case Phase::kIdle:
       end_stopped_job();
       return;
-    case Phase::kStopping:  // it stops already, for a failure: now no round follows
+    case Phase::kStopping:  // already stopping for a failure: stop_signal_ now prevents the next round
     case Phase::kHolding:
     case Phase::kSaving:
     case Phase::kSweeping:
@@ -272,7 +272,7 @@ void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   }
 }
 
-// The worker's death is the failure; the signal is enough to cause it.
+// Only sends the signal that the timer requested. The worker's death is then handled as its failure.
 void AgentState::handle(const agent_event::TimerExpired& event) {
   WorkerRecord& overdue = worker(event.rank);
   if (!overdue.live || (phase_ != Phase::kRunning && phase_ != Phase::kSaving)) return;
@@ -280,7 +280,8 @@ void AgentState::handle(const agent_event::TimerExpired& event) {
   act(agent_action::SendSignal{{event.rank}, event.signal});
 }
 
-// As with a timer, the death of the ranks to blame is the failure. They may wait for a rank that has left.
+// As with a timer, the death of the ranks to blame is handled as the failure. The evidence names ranks that exited with 0,
+// since the others may wait for them.
 void AgentState::handle(const agent_event::HangFound& event) {
   if (phase_ != Phase::kRunning) return;
   std::vector<int> to_blame;
@@ -307,7 +308,7 @@ void AgentState::handle(const agent_event::WorkerStuck& event) {
   stuck.stuck = event.message;
   stuck.pid = event.pid;
   stuck.ended_ns = now_.realtime_ns;
-  act(agent_action::SendSignal{{event.rank}, SIGKILL});  // takes effect when the kernel lets go of the worker
+  act(agent_action::SendSignal{{event.rank}, SIGKILL});  // takes effect when the worker leaves uninterruptible sleep
   if (live_ranks().empty()) {
     end_with_stuck_workers();
   } else if (phase_ != Phase::kStopping) {
@@ -344,8 +345,8 @@ void AgentState::handle(const agent_event::TimerFired& event) {
   }
 }
 
-// The first one counts. A stop that has begun continues. A member's workers do not save: their step would have to be agreed
-// on with other nodes, and the workers there hold the same state and continue with it.
+// Only the first failure counts. A stop that has begun continues. A member's workers do not save. They would have to agree on a
+// step with other nodes, whose workers hold the same state and continue with it.
 void AgentState::handle(const agent_event::AgentFailed& event) {
   if (own_failure_) return;
   own_failure_ = event;
@@ -375,7 +376,7 @@ void AgentState::handle(const agent_event::AgentFailed& event) {
     case Phase::kStopping:
       if (none_is_left) sweep();
       return;
-    case Phase::kSweeping:  // the order may have been lost
+    case Phase::kSweeping:  // the failure may have lost the order to sweep
       return sweep();
     case Phase::kFinished:
       return;
@@ -415,7 +416,7 @@ void AgentState::start_round() {
   together_.clear();
   if (!keeps_spares()) standbys_.clear();
   act(agent_action::StartRound{round_, budget_.restart_count, facts_of(budget_.history),
-                               take_spares()});  // first, since observers need not be waited for
+                               take_spares()});  // first, so that workers start before observers run
   if (keeps_spares() && standbys_.wanted()) act(agent_action::SetTimer{AgentTimer::kSpares, kSparesAfter});
   announce_round(false);
 }
@@ -431,7 +432,7 @@ void AgentState::announce_round(bool regroup) {
                     .regroup = regroup});
 }
 
-// Forgets everything about the round before.
+// Resets all state of the previous round.
 void AgentState::begin_round() {
   phase_ = Phase::kRunning;
   ++round_;
@@ -439,9 +440,9 @@ void AgentState::begin_round() {
 }
 
 void AgentState::worker_gone(int rank) {
-  worker(rank).stuck.reset();  // the kernel has let go of the worker
+  worker(rank).stuck.reset();  // the kernel could end the worker after all
   const WorkerRecord& gone = worker(rank);
-  // States are compared before they are saved, so a corrupt state may also be found by a worker that was asked to stop.
+  // Workers compare their states before they save. So a worker that was asked to stop may also report a corrupt state.
   const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == channel::ErrorKind::kCorruptState);
   if (has_failed(gone) && by_itself && !this_round_.first_failure) this_round_.first_failure = now_.steady;
 
@@ -450,18 +451,18 @@ void AgentState::worker_gone(int rank) {
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
     const bool state_is_valid = !gone.error || !gone.error->others_suspect;
     if (stops_when_together_ != 0 && state_is_valid && save_with_survivors()) {
-      worker(rank).abandoned = true;  // a stop is under way: the others do not wait for a replacement of this one
+      worker(rank).abandoned = true;  // a stop is under way: the others save without a replacement
     } else if (!replace(rank) && !hold_after(rank)) {
       stop_for_failure(rank);
     }
   } else if (phase_ == Phase::kRunning && regroup_) {
-    give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for that rank in vain
+    give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for that rank forever
   } else if (phase_ == Phase::kSaving && this_round_.agreement && !gone.abandoned) {
     const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
     if (saved) {
       this_round_.agreement->left(rank);
       announce_agreed_step();
-    } else if (!live_ranks().empty()) {  // the others would wait for that rank in vain
+    } else if (!live_ranks().empty()) {  // the others would wait for that rank forever
       act(agent_action::CancelTimer{AgentTimer::kSave});
       stop_now(SIGTERM, kept_for_stopping(settings_.shutdown_timeout));
     }
@@ -478,7 +479,7 @@ void AgentState::worker_gone(int rank) {
   }
 }
 
-// Reported once, whichever comes first: the guardian's report or the order to stop.
+// Called for the guardian's report and for the order to stop. Only the first of the two is reported.
 void AgentState::cut_off(double unanswered_s) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
   reason_ = "the coordinator does not answer";
@@ -492,8 +493,8 @@ void AgentState::stop_for_failure(int rank) {
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
 
-// Workers are asked to save, if all of them can: ddptrain's, and scripts that have said so. Other scripts get the signal
-// itself.
+// Asks the workers to save if all of them can. ddptrain's workers can, and scripts that have reported SavesOnStop. Other
+// scripts get the signal itself.
 void AgentState::stop_by_signal(int signal) {
   if (all_can_save() && settings_.shutdown_timeout.count() > 0) {
     begin_saving(live_ranks());
@@ -530,7 +531,7 @@ void AgentState::announce_agreed_step() {
   const std::optional<std::int64_t> step = this_round_.agreement->step();
   if (!step) return;
   if (member()) {
-    act(agent_action::ReportSteps{*step});  // the workers of other nodes may be further
+    act(agent_action::ReportSteps{*step});  // workers of other nodes may have started more steps
   } else {
     tell_step(*step);
   }
@@ -556,7 +557,7 @@ void AgentState::stop_now(int signal, milliseconds grace) {
   }
   this_round_.told_now = true;
   note_end_of_stop(grace);
-  std::vector<int> listen;  // a script that waits for the agreed step need not wait any more
+  std::vector<int> listen;  // includes scripts that may be waiting for the agreed step
   for (const int rank : ranks)
     if (settings_.workers_have_channel || worker(rank).saves_on_stop) listen.push_back(rank);
   if (!listen.empty()) act(agent_action::Tell{listen, stop_message(Stop::Mode::kNow, grace)});
@@ -608,7 +609,7 @@ void AgentState::order_sweep() {
   act(order);
 }
 
-// As far as it is known before the sweep. Then the next round does not wait for leftovers that hold nothing of it.
+// An estimate before the sweep. If another round follows, it waits only for leftovers that hold its resources.
 bool AgentState::next_round_follows() const {
   if (this_round_.left_by_itself || this_round_.saves_without_lost) return false;
   return member() || this_round_.fell_back || verdict_on(judged().first).restart;
@@ -616,8 +617,8 @@ bool AgentState::next_round_follows() const {
 
 // ---- a round's end ----
 
-// What the stuck workers hold (a GPU, a port) is not free, so no round can follow. The guardian stays until the kernel lets go
-// of them.
+// The stuck workers still hold resources (a GPU, a port), so no round can follow. The guardian stays until the kernel has ended
+// them.
 void AgentState::end_with_stuck_workers() {
   RoundFailed event = judged();
   const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
@@ -628,7 +629,7 @@ void AgentState::end_with_stuck_workers() {
   int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may be able to run the job
   if (event.first.status) exit_code = event.first.status->as_exit_code();  // another worker had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
-  if (job_over_) {  // all nodes end alike
+  if (job_over_) {  // all nodes end with the same exit code
     exit_code = job_over_->exit_code;
     why = job_over_->why + "; " + why;
   }
@@ -683,7 +684,7 @@ bool AgentState::others_have_saved(int lost) const {
 }
 
 void AgentState::end_failed_round() {
-  if (this_round_.fell_back) {  // that failure was counted and reported
+  if (this_round_.fell_back) {  // that failure was already counted and reported
     start_round();
     return;
   }
@@ -712,18 +713,18 @@ void AgentState::end_failed_round() {
   }
 }
 
-// The judge of a job on one machine. A job on many machines has the same judge at its coordinator.
+// Judges a failure on one machine. On many machines the coordinator calls the same judge.
 rendezvous::Verdict AgentState::verdict_on(const Failure& first) const {
   check(!member(), "a member judges a failure of the job");
   return judge(first, record_of(first), budget_, settings_.restarts);
 }
 
-// Counts the restart, and says that the job continues after the failed round.
+// Counts the restart and reports that the job continues after the failed round.
 void AgentState::restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict) {
   budget_ = verdict.after;
   event.decision = how;
   event.why = verdict.why;
-  // Which of the others still hold the state is known when they have answered: the event Regrouped says it.
+  // It is not yet known which of the other ranks hold the state. The event Regrouped reports them when they have answered.
   if (how == RoundFailed::Decision::kRegroup) event.why += ": rank " + std::to_string(event.first.rank) + " is replaced";
   if (verdict.delay.count() > 0) event.why += " in " + std::to_string(verdict.delay.count()) + " ms";
   emit(std::move(event));
@@ -739,7 +740,8 @@ void AgentState::finish(int exit_code, const std::string& why) {
 
 // ---- a lost worker ----
 //
-// The others keep their processes and their state. The policy that decides about a restart says whether and when.
+// The other workers keep their processes and their state. The restart policy decides whether the lost worker is replaced, and
+// when.
 
 // True: the lost worker is being replaced. False: the round must end.
 bool AgentState::replace(int rank) {
@@ -769,7 +771,7 @@ bool AgentState::replace(int rank) {
 
   RoundFailed event = judged();
   const rendezvous::Verdict verdict = verdict_on(event.first);
-  // Not adopted: the end of the round judges it once more, with all that is known then.
+  // This verdict is not applied: the end of the round judges the failure again, when more is known.
   if (!verdict.restart) {
     if (!verdict.others_save || !save_without_the_lost(alive)) return false;
     this_round_.saves_without_lost = true;
@@ -787,7 +789,8 @@ bool AgentState::replace(int rank) {
   this_round_.started = now_;
   this_round_.began_at.reset();
   this_round_.first_failure.reset();
-  this_round_.resumed_from = std::max(this_round_.resumed_from, newest_checkpoint_);  // what was published is counted now
+  // restart() has counted these checkpoints as progress, so the next judgement must not count them again.
+  this_round_.resumed_from = std::max(this_round_.resumed_from, newest_checkpoint_);
   successors_.insert(rank);
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // the replacement may have to load much data
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
@@ -799,8 +802,8 @@ bool AgentState::replace(int rank) {
   return true;
 }
 
-// The job ends before a lost worker is replaced: the others form a group of their own and save their state. They agree on a
-// step as at any other stop. A replacement that is still loading holds no state, so it is killed.
+// The job ends before a lost worker is replaced. The other workers form a group without it and save their state. They agree on
+// a step as at any other stop. A replacement that is still loading holds no state, so it is killed.
 bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
   abandon_replacements(alive);
@@ -809,7 +812,7 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   int place = 0;
   for (const int rank : alive) {
     const channel::Regroup order{
-        .generation = (member() ? round_generation_ : budget_.restart_count) + 1,  // no other group follows
+        .generation = (member() ? round_generation_ : budget_.restart_count) + 1,  // no other group has this number
         .rank = place++,
         .world_size = world,
         .group_rank = 0,
@@ -844,8 +847,8 @@ std::set<int> AgentState::live_survivors() const {
   return ranks;
 }
 
-// A stop has begun, and the replacement of a lost worker takes too long or has failed. False: no worker holds the state.
-// The workers of other nodes may hold the same state, and two nodes must not write one checkpoint. So a member's workers wait
+// A stop has begun, and the replacement of a lost worker takes too long or has failed. False: no worker holds the state. The
+// workers of other nodes may hold the same state, and two nodes must not write the same checkpoint. So a member's workers wait
 // until the coordinator asks one node to save (save_what_is_held).
 bool AgentState::save_with_survivors() {
   const std::set<int> alive = live_survivors();
@@ -855,7 +858,7 @@ bool AgentState::save_with_survivors() {
   return true;
 }
 
-// A spare interpreter that became a worker and does not answer: a fresh interpreter takes its place in the same round.
+// A spare interpreter became a worker and does not answer. A new interpreter replaces it in the same round.
 void AgentState::handle(const agent_event::SpareUnresponsive& event) {
   if (phase_ != Phase::kRunning || !worker(event.rank).live) return;
   act(agent_action::StartWorker{event.rank, round_, budget_.restart_count, facts_of(budget_.history)});
@@ -917,14 +920,15 @@ void AgentState::hear(int rank, const channel::GroupFormed& message) {
   if (signal != 0) stop_by_signal(signal);
 }
 
-// All ranks are in the group, at that step. The policy compares it with the steps at which earlier rounds began.
+// All ranks are in the group and continue from `step`. The restart policy compares it with the steps at which earlier rounds
+// began.
 void AgentState::begins_at(std::int64_t step) {
   this_round_.began_at = step;
   this_round_.resumed_from = std::max(newest_checkpoint_, step);
 }
 
-// When the workers are together in the new group, they can save. Where the replacement has not even started, the others need
-// not wait for it.
+// During a regroup the stop waits for the new group, since its workers can save together. If the replacement has not started
+// yet, the other workers save without it.
 void AgentState::stop_when_together(int signal) {
   if (!regroup_ || settings_.shutdown_timeout.count() == 0) return stop_by_signal(signal);
   if (!successors_.empty() && save_with_survivors()) return;
@@ -942,23 +946,23 @@ void AgentState::leave_regroup() {
   act(agent_action::CancelTimer{AgentTimer::kReplace});
 }
 
-// Back to a normal failure: all workers are stopped, and the next round begins with the newest checkpoint.
+// Falls back to a normal restart: all workers are stopped, and the next round begins with the newest checkpoint.
 void AgentState::give_up_regroup(const std::string& why) {
   const bool stops = std::exchange(stops_when_together_, 0) != 0;
   leave_regroup();
   this_round_.fell_back = true;
   reason_ = why;
-  if (!stops) emit(RegroupFailed{round_, why, now_.realtime_ns});  // it announces that all start again
+  if (!stops) emit(RegroupFailed{round_, why, now_.realtime_ns});  // the event announces a restart of all workers
   if (!live_ranks().empty()) stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceAfterRegroup));
 }
 
 // ---- standbys ----
 //
-// They start once a step is finished, so that they slow down neither the way to a round's first step nor the way from a loss to
-// the next one. They end with the round. What becomes of them meanwhile is no failure of the job.
+// Standbys start after the first finished step of a round or regroup, since their loading would delay that step. They end with
+// the round. The end of a standby is not a failure of the job.
 
 // Called after each message of a worker. Messages of several workers arrive in any order: the first step may be reported before
-// all have reported the new group.
+// all ranks have reported the new group.
 void AgentState::start_missing_standbys() {
   if (keeps_spares() || !standbys_.wanted() || !regroupable_ || !this_round_.began_at || regroup_) return;
   if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
@@ -995,7 +999,7 @@ void AgentState::handle(const agent_event::StandbyGone& event) {
 // ---- spare interpreters ----
 //
 // A script's workers all start again after a failure, so each spare that is ready saves one of them the time to load its
-// libraries. Spares belong to no round: they wait through its end, and are refilled when the next round's script has begun.
+// libraries. Spares outlive their round. Missing ones are started when the script of the next round has begun.
 
 std::vector<int> AgentState::take_spares() {
   std::vector<int> numbers;
@@ -1019,7 +1023,8 @@ void AgentState::start_missing_spares() {
   for (const int number : standbys_.start_missing(now_.steady)) act(agent_action::StartStandby{number});
 }
 
-// A standby that ended before it got its rank was no worker yet: another process takes that rank.
+// True if the process of this rank ended before it acted as a worker. It was still a standby, so another process takes the
+// rank.
 bool AgentState::was_still_standby(int rank) const {
   const WorkerRecord& gone = worker(rank);
   return gone.standby && !gone.heard;
@@ -1043,7 +1048,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_ = event.first_number + event.round - 1;
   round_generation_ = event.round;
-  has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that has trained before
+  has_trained_ = has_trained_ || event.round > 1;  // this node may have joined a job that has already trained
   budget_.restart_count = event.restart_count;
   rank_offset_ = event.rank_offset;
   job_world_size_ = event.world_size;
@@ -1102,7 +1107,7 @@ void AgentState::handle(const agent_event::JobEnded& event) {
   finish(event.exit_code, event.why);
 }
 
-// ---- what the coordinator is told ----
+// ---- reports to the coordinator ----
 
 void AgentState::report_failure(const Failure& failure, bool others_stay) {
   check(member(), "a job on one machine has no coordinator to tell");
@@ -1110,15 +1115,15 @@ void AgentState::report_failure(const Failure& failure, bool others_stay) {
   act(agent_action::ReportFailure{failure, record_of(failure), others_stay});
 }
 
-// The coordinator decides what happens next; the evidence waits for that.
+// The coordinator decides what follows. verdict_ keeps the evidence until then.
 void AgentState::end_round_of_member() {
   check(member(), "a job on one machine has no coordinator to tell");
   using How = agent_action::ReportRoundOver::How;
   phase_ = Phase::kIdle;
   if (end_of_held()) return;
   const auto left_well = [](const WorkerRecord& w) { return w.status && w.status->ok(); };
-  // A script that exits with code 0 because it was told to stop has not finished its work. Whether it has saved is unknown,
-  // unless it is a script that reports it.
+  // A script that exits with code 0 after an order to stop has not finished its work. It may not have saved either, unless the
+  // script reports that.
   const bool cut_short = !settings_.workers_have_channel && (this_round_.told_now || !this_round_.save_asked);
   const auto saved = [&](const WorkerRecord& w) {
     return !cut_short && w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
@@ -1161,14 +1166,15 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 
 // ---- holding ----
 //
-// The workers of a member leave their group and wait with their state. The coordinator hears that the round is over here. The
-// next release tells them their places in the new group, and the missing ones are started; from there it is a regroup as on one
-// machine. Waiting has no end of its own: the next release or the end of the job comes, from this coordinator or a successor.
+// The workers of a member leave their group and wait with their state. The agent reports to the coordinator that the round is
+// over on this node. The next release contains the new ranks, and the agent starts the missing workers. From then on it is a
+// regroup as on one machine. Waiting has no time limit of its own: this coordinator or a successor sends the next release or
+// the end of the job.
 //
 //     running -> holding -- RoundReleased --> running, regrouping
-//                holding -- JobEnded, or the coordinator says that nothing is to be kept --> stopping -> sweeping -> idle
+//                holding -- JobEnded or HeldDismissed --> stopping -> sweeping -> idle
 
-// Whether the state of the other workers is valid, whichever they are.
+// True if the other workers may keep their state after the loss of rank `lost`.
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !(settings_.workers_have_channel || regroupable_)) return false;
   if (stop_signal_ != 0 || this_round_.left_by_itself) return false;
@@ -1176,7 +1182,7 @@ bool AgentState::others_may_stay(int lost) const {
   return !error || !error->others_suspect;
 }
 
-// Also after a signal: the coordinator, which has heard of it, may have what they hold saved.
+// Workers are held after a signal too: the coordinator knows of the signal and may order the held workers to save.
 bool AgentState::may_hold() const {
   return member() && settings_.regroup_limit.count() > 0 && regroupable_ && !live_ranks().empty();
 }
@@ -1236,7 +1242,8 @@ void AgentState::continue_round() {
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
 }
 
-// No round will come for the waiting workers. A node without any says so at once, and the coordinator asks another one.
+// No round follows for the held workers, so they save. A node without held workers reports that immediately, and the
+// coordinator orders another node to save.
 void AgentState::save_what_is_held() {
   std::set<int> waiting;
   for (const int rank : live_ranks()) {
@@ -1251,7 +1258,8 @@ void AgentState::handle(const agent_event::HeldDismissed& event) {
   if (phase_ == Phase::kHolding) dismiss_held(event.why);
 }
 
-// The waiting workers are not wanted any more. The next event is handled when they are gone.
+// Stops the held workers, since no round will use them. The next release, or the end of the job, is handled when they have
+// ended.
 void AgentState::dismiss_held(const std::string& why) {
   check(phase_ == Phase::kHolding, "nobody waits who could be dismissed");
   dismissing_held_ = true;
@@ -1263,14 +1271,15 @@ void AgentState::dismiss_held(const std::string& why) {
   }
 }
 
-// For a round that ends before it has begun on this node.
+// Reports the end of a round that has not begun on this node.
 void AgentState::refuse_release() {
   if (!next_release_) return;
   next_release_.reset();
   act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
-// True: the waiting workers have ended. The round's end was reported before, so what has come meanwhile is handled now.
+// True if held workers were being stopped and have now ended. The end of their round was reported before. A release or an end
+// of the job that arrived meanwhile is handled now.
 bool AgentState::end_of_held() {
   if (!std::exchange(dismissing_held_, false)) return false;
   const auto over = std::exchange(job_over_, std::nullopt);
@@ -1283,7 +1292,7 @@ bool AgentState::end_of_held() {
   return true;
 }
 
-// ---- what is known about the workers ----
+// ---- queries about the workers ----
 
 std::vector<int> AgentState::live_ranks() const {
   std::vector<int> ranks;
@@ -1297,7 +1306,7 @@ bool AgentState::any_stuck() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
 }
 
-// ddptrain can once it listens; a script can once it has said so.
+// ddptrain can save after its Hello, a script after it has reported SavesOnStop.
 bool AgentState::all_can_save() const {
   const auto can = [this](const WorkerRecord& w) {
     return !w.live || w.stuck || (settings_.workers_have_channel ? w.said_hello : w.saves_on_stop);
@@ -1305,14 +1314,14 @@ bool AgentState::all_can_save() const {
   return (settings_.workers_have_channel || !live_ranks().empty()) && std::all_of(workers_.begin(), workers_.end(), can);
 }
 
-// Whether the worker has saved at the agreed step and ended: ddptrain exits with 85 then. A script may exit with 0, and counts
-// if it had reached that step before it ended.
+// True if the worker saved at the agreed step and ended. ddptrain then exits with 85. A script may exit with 0 as well; it
+// counts if it had reached that step before it ended.
 bool AgentState::has_saved(const WorkerRecord& worker) const {
   if (!worker.status || worker.status->signal != 0) return false;
   return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !this_round_.told_now);
 }
 
-// Some workers may have come to the job's end instead.
+// At least one worker has saved. Others may have finished the job instead.
 bool AgentState::all_have_saved() const {
   const auto ended_well = [](const WorkerRecord& w) {
     return w.abandoned || (w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0));
@@ -1339,7 +1348,7 @@ JudgedRound AgentState::round() const {
   return {.number = round_,
           .rank_offset = rank_offset_,
           .workers_have_channel = settings_.workers_have_channel,
-          // What a script calls an error of its data is one, whoever has begun.
+          // A usage error of a plain script stays a usage error, even if other ranks have trained.
           .job_has_trained = has_trained_ && (settings_.workers_have_channel || regroupable_),
           .workers = workers_};
 }

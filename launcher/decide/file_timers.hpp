@@ -1,5 +1,5 @@
-// The timers that workers set with torch.distributed.elastic.timer's FileTimerClient: their requests as they arrive over the
-// named pipe, and which timers are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
+// Timers that workers set with torch.distributed.elastic.timer's FileTimerClient. The class keeps the requests from the named
+// pipe and finds the timers that are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ struct TimerRequest {
   bool operator==(const TimerRequest&) const = default;
 };
 
-// Nothing for a line that FileTimerClient did not write.
+// nullopt for a line that FileTimerClient did not write.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimers {
  public:
   void on(const TimerRequest& request);
   std::optional<double> next() const;  // when the earliest timer is due
-  // The overdue timers that have a signal, the earliest one of each process. All other timers of these processes are removed
-  // too.
+  // Returns the overdue timers that have a signal, only the earliest one of each process. Removes all timers of each process
+  // that has an overdue timer.
   std::vector<TimerRequest> take_overdue(double now);
   void clear() { timers_.clear(); }
 

@@ -1,5 +1,5 @@
-// Implementation of hang_state.hpp, in the order in which an inquiry goes: the deadline passes, the workers are asked, a
-// verdict is found, stacks are read, it is told.
+// Implementation of hang_state.hpp, in the order of an inquiry: the deadline passes, the workers are queried, a verdict is
+// found, stacks are read, the findings are reported.
 #include "launcher/decide/hang_state.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{1000};
-constexpr milliseconds kLateOurselves{1000};  // a timer fires this late when this process was stopped, and not the workers
+constexpr milliseconds kLateOurselves{1000};  // a timer that fires later than this shows that this process was stopped itself
 constexpr milliseconds kOneStack{10000};
 constexpr milliseconds kAllStacks{15000};
 constexpr std::size_t kMostStacks = 4;
@@ -36,7 +36,7 @@ bool is_stopped(char process_state) {
 HangState::Actions HangState::begin_round(const Round& round, Time now) {
   actions_ = end_round();
   round_ = round;
-  // On other nodes a script may print nothing at all, so the node of rank 0 decides for the job.
+  // For a script only the node of rank 0 watches for the job: on other nodes the script may print nothing at all.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
   watch_.begin_round(round.workers, settings_.channel ? Activity::kStart : Activity::kStep, others, now);
@@ -102,7 +102,7 @@ HangState::Actions HangState::gone(int rank, Time now) {
   return done();
 }
 
-// A new phase may have a shorter limit, and so may a limit that the watch has just learned.
+// A new phase may have a shorter limit. The watch may also have just learned a shorter one.
 void HangState::deadline_may_be_sooner(Time now) {
   last_look_ = now;
   const auto deadline = watch_.deadline();
@@ -140,7 +140,7 @@ HangState::Actions HangState::timer_fired(const HangView& view, Time now) {
     case Phase::kOff:
     case Phase::kReading:
     case Phase::kTold:
-      return {};  // it fired just when it was cancelled
+      return {};  // the timer fired while it was being cancelled
   }
   check_failed("a hang is looked for in a phase that there is not");
 }
@@ -193,7 +193,7 @@ void HangState::answers_may_be_in(Time now) {
   });
   if (awaited) return;
   phase_ = Phase::kJudging;
-  // Later, since an answer is one of several messages that have arrived: an earlier one may report progress.
+  // The verdict waits for a timer that fires immediately. Other messages that arrived with the answer may report progress.
   set_timer(now);
 }
 
@@ -212,8 +212,8 @@ void HangState::judge(const HangView& view, Time now) {
     observations.push_back(suspect.observation);
   }
   verdict_ = judge_hang(observations);
-  // When all ranks here wait, the rank that they wait for may be on another node. The agent there finds it, after its own time
-  // limit and the stacks that it takes.
+  // If all ranks of this node wait, the culprit may be on another node. That node's agent finds it after its own time limit and
+  // after reading its stacks, so this agent waits that long before it decides.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
     second_look_ = true;
     phase_ = Phase::kWaiting;
@@ -222,7 +222,7 @@ void HangState::judge(const HangView& view, Time now) {
     return set_timer(now + std::max(watch_.longest_elsewhere() - silent, milliseconds{}) + settings_.answer_time + kAllStacks);
   }
   message_ = message_of(verdict_, now);
-  // Suspects come first. Each process is stopped for a moment while its stack is read.
+  // The ranks to blame come first. Each process is stopped for a moment while its stack is read.
   phase_ = Phase::kReading;
   stacks_to_read_.clear();
   for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_read_.push_back(i);

@@ -1,11 +1,13 @@
-// Whether a round hangs and who is to blame, as a pure state machine: what workers say, the time, and what the system shows of
-// their processes come in; timers, questions, call stacks and at last the findings go out. It decides by hang_watch.hpp and
-// hang_verdict.hpp. launcher/hang/hang_inquiry.hpp feeds it and carries its actions out.
+// Finds out whether a round hangs and which rank is to blame, as a pure state machine. Its inputs are messages of the workers,
+// the time, and the state of the worker processes. Its outputs are timers, position queries, stack reads and finally the
+// findings. hang_watch.hpp has the time limits, and hang_verdict.hpp finds the culprit. launcher/hang/hang_inquiry.hpp feeds
+// the machine and carries out its actions.
 //
-//     watching -- nobody has moved in time --> asking -- answers, or no time left --> judging -> reading stacks -> told
-//                                                        judging -- the one to blame may be elsewhere --> waiting -> asking
+//     watching -- no progress in time --> asking -- answers, or no time left --> judging -> reading stacks -> told
+//                                                   judging -- the culprit may be on another node --> waiting -> asking
 //
-// Whoever moves before it is judged ends the inquiry: watching again. Once it is told, nothing follows before the next round.
+// Progress of any rank before the verdict ends the inquiry, and the machine watches again. After the findings are reported, it
+// does nothing until the next round.
 #pragma once
 
 #include <chrono>
@@ -24,12 +26,12 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // the workers can be asked; of a script's, only those that have reported steps
+  bool channel = false;  // all workers can be queried; of a script, only ranks that have reported steps
   bool python = false;
-  std::chrono::milliseconds answer_time{2000};  // how long workers have for an answer
+  std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
 };
 
-// What the system shows when the timer fires.
+// The state of the system when the timer fires.
 struct HangView {
   struct Process {
     long pid = 0;       // 0: not running
@@ -37,8 +39,8 @@ struct HangView {
   };
   bool matters = false;            // whether a lack of progress matters now
   std::vector<Process> workers{};  // by local rank
-  // Output that scripts write to files directly is progress too: its size shows whether it grows; nothing while it is not
-  // known.
+  // Output that scripts write to files directly is progress too, if the files grow. bytes_in_files is nullopt while their size
+  // is unknown.
   bool files_count = false;
   std::optional<std::uintmax_t> bytes_in_files{};
 };
@@ -49,11 +51,11 @@ struct SetTimer {
   std::chrono::steady_clock::time_point at{};
 };
 struct CancelTimer {};
-// Send PositionRequest.
+// Sends PositionRequest to the worker.
 struct Ask {
   int rank = 0;
 };
-// Take the call stack of that process, and answer with stack_read(); or with cannot_read_stacks().
+// Reads the call stack of that process. The answer is stack_read() or cannot_read_stacks().
 struct ReadStack {
   long pid = 0;
   std::chrono::milliseconds at_most{};
@@ -63,7 +65,7 @@ struct Tell {
   struct Finding {
     int rank = 0;  // local
     long pid = 0;
-    std::optional<std::string> blame{};  // why it is the one to blame
+    std::optional<std::string> blame{};  // set for the rank to blame: the reason
     std::string where{};                 // the first line of the evidence; the system's view of the process is appended
     std::vector<std::string> stack{};
   };
@@ -96,7 +98,7 @@ class HangState {
   Actions cannot_read_stacks();
 
   void printed(int rank, Time now);
-  // The workers had to wait for something that was not their fault, and now continue.
+  // The workers had to wait for something outside of them, and now continue.
   void goes_on(Time now) { watch_.forgive(now); }
 
  private:
@@ -131,8 +133,8 @@ class HangState {
   Phase phase_ = Phase::kOff;
   Round round_;
   Time timer_at_{};
-  // The newest steps that a script's ranks have reported in this round, by local rank. For these ranks output is no progress
-  // any more.
+  // Newest step that each rank of a script has reported in this round, by local rank. For these ranks output no longer counts
+  // as progress.
   std::map<int, std::int64_t> steps_told_;
   std::uintmax_t bytes_in_files_ = 0;
   Time last_look_{};
@@ -142,7 +144,7 @@ class HangState {
   HangVerdict verdict_;
   std::string message_;
   bool second_look_ = false;
-  std::vector<std::size_t> stacks_to_read_;  // indexes of suspects_; the last one is being read next
+  std::vector<std::size_t> stacks_to_read_;  // indexes of suspects_, read from the back
   Time stacks_until_{};
 };
 

@@ -38,7 +38,7 @@ Cause cause_of(ErrorKind kind) {
   check_failed("a worker's error is of no kind that there is");
 }
 
-// The user can mend a program that is missing or not executable; any other error is the machine's.
+// The user can fix a program that is missing or not executable. Any other error is a fault of the machine.
 int exit_code_for_spawn_error(int error) {
   const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
                      error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;
@@ -51,7 +51,7 @@ bool had_failed_before(const WorkerRecord& worker) {
          time_of_failure(*worker.error_file, worker.ended_ns) < worker.asked_ns;
 }
 
-// Ranks go through the steps together: when one has finished a step, each other has finished the one before.
+// Ranks step together: when one rank has finished a step, every other rank has finished the step before it.
 std::int64_t known_step(const JudgedRound& round, const WorkerRecord& worker) {
   std::int64_t newest = worker.step;
   if (newest < 0) return newest;  // the rank reports no steps
@@ -70,8 +70,9 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel) {
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return Blame::kFailed;
   if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return Blame::kFailed;
-  // It died of a signal that was not ours, or has said why it failed: the report of its end came late. ddptrain's exit codes
-  // after a stop are known, so another code is its own failure; a script may exit with any code.
+  // The worker failed by itself, and only the report of its end came late. Either it died of a signal that was not ours, or its
+  // exit code shows a failure. ddptrain's exit codes after a stop are known, so another code is its own failure. A script may
+  // exit with any code.
   const bool by_itself = worker.status && !worker.killed &&
                          (worker.status->signal != 0 ? worker.status->signal != SIGTERM
                                                      : has_channel && worker.status->code > 1 && worker.status->code < 128 &&
@@ -150,8 +151,8 @@ Failure failure_of(const JudgedRound& round, int rank) {
     failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
     failure.message = worker.memory.message;
   }
-  // Evidence about memory is a better reason than the worker's own report; and for a worker that we stopped, the reason for the
-  // stop is known.
+  // The last exception is the message only where no better one exists. Evidence about memory is better than the worker's own
+  // report. For a worker that we stopped, the reason for the stop is known.
   const bool may_have_thrown = failure.cause == Cause::kExitCode || failure.cause == Cause::kOutOfMemory;
   if (may_have_thrown && !worker.asked_to_stop && !worker.error_file && !worker.exception.empty()) {
     failure.message = worker.exception;
@@ -194,7 +195,8 @@ FailedRound record_of(const JudgedRound& round, const Failure& first) {
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   if (is_out_of_memory(first.cause)) record.memory_asked = memory_asked_in(first.message);
-  if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};  // SIGKILL was the way, not the reason
+  // Our SIGKILL ended the worker, but the usage error is the cause.
+  if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};
   if (culprit.error) record.shrink = culprit.error->shrink;
   return record;
 }

@@ -1,6 +1,6 @@
-// What happened to each worker of a round that is over: which failed by itself, which only followed, and why. Pure functions of
-// what the agent knows about its workers; AgentState calls them. The judge (launcher/verdict/job_judge.hpp) decides what
-// follows.
+// Finds the first cause of a round's failure: which workers failed by themselves, which failed as a consequence, and why. These
+// are pure functions over the agent's records of its workers; AgentState calls them. The judge (launcher/verdict/job_judge.hpp)
+// decides what follows.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,33 @@ namespace ddprun {
 
 struct JudgedRound {
   int number = 0;
-  int rank_offset = 0;                // the global rank of the first worker
-  bool workers_have_channel = false;  // they are ddptrain's workers
-  bool job_has_trained = false;  // ddptrain or a loop in C++, with the same command line, before this worker or in parallel
+  int rank_offset = 0;                      // the global rank of the first worker
+  bool workers_have_channel = false;        // the workers run ddptrain
+  bool job_has_trained = false;             // by ddptrain or a loop in C++, with the same command line, earlier or in parallel
   std::span<const WorkerRecord> workers{};  // by local rank
 };
 
 // How likely a worker's failure is the first cause; the smaller, the likelier. Within a class the earlier failure is the cause.
 enum class Blame {
-  kFailed,              // by itself, before it was asked to stop; or it hangs
-  kFailedWhileStopped,  // after it was asked to stop, but by itself: it says why, or the signal was not ours, or there was none
-  kLostPeer,            // it says that another worker is gone
-  kStopped,             // it ended because it was told to
+  kFailed,              // failed by itself before it was asked to stop, or hangs
+  kFailedWhileStopped,  // failed after it was asked to stop, but not because of that: an error report, another signal, or an
+                        // exit code
+  kLostPeer,            // reported that another worker is gone
+  kStopped,             // ended because it was asked to stop
 };
 
 bool has_failed(const WorkerRecord& worker);
 
 Blame blame_of(const WorkerRecord& worker, bool has_channel);
 
-// The failure of that local rank, which has failed.
+// Describes the failure of a local rank. The worker must have failed.
 Failure failure_of(const JudgedRound& round, int rank);
 
-// The failures of the round, the first cause first. At least one worker has failed. The decision is kGiveUp until the policy
-// decides.
+// Returns the failures of the round, the first cause first. At least one worker must have failed. The decision is kGiveUp until
+// the policy decides.
 RoundFailed judge_round(const JudgedRound& round, std::int64_t now_ns);
 
-// What the restart policy must know of the first cause; the caller adds checkpoints and times.
+// Facts that the restart policy needs about the first cause. The caller adds checkpoints and times.
 FailedRound record_of(const JudgedRound& round, const Failure& first);
 
 }  // namespace ddprun

@@ -1,10 +1,10 @@
-// The books of the standby workers of ddprun --standby: processes that have loaded everything and wait, so that a lost worker
-// is replaced without a start. Which ones there are, which numbers they go by, who takes over next, and how long nobody is
-// started after one that ended by itself. Pure; AgentState (agent_state.cpp) asks it. The spare interpreters of scripts are
-// kept in the same books: only so many load at once as disturb nobody, they are taken when they are ready only, and outlive the
-// rounds.
+// Bookkeeping of the standby workers of ddprun --standby. These processes have loaded everything and wait, so that a lost
+// worker is replaced without a start. The class assigns their numbers, chooses the next one to take over, and sets the pause
+// after a standby that ended by itself. Pure; AgentState (agent_state.cpp) uses it. The spare interpreters of scripts use the
+// same class. Only a limited number of spares load at the same time, so that they do not slow down the job. Spares are taken
+// only when they are ready, and they outlive the rounds.
 //
-//     started -> ready -> taken: it is a rank's worker, and its number is in use until that one ends
+//     started -> ready -> taken: it is the worker of a rank, and its number is in use until that worker ends
 //             -> gone: it ended while it waited, and the next one is started after a pause
 #pragma once
 
@@ -35,7 +35,7 @@ class Standbys {
   bool wanted() const { return wanted_ > 0; }
   bool any() const { return !waiting_.empty(); }
 
-  // The numbers of the standbys that must be started, since they are missing. None while a pause lasts.
+  // Returns the numbers of the missing standbys, which the caller must start. Empty during a pause.
   std::vector<int> start_missing(Clock::time_point now) {
     std::vector<int> started;
     while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_ && loading() < at_once_) {
@@ -46,7 +46,7 @@ class Standbys {
     return started;
   }
 
-  // How long none is started any more; 0: no pause lasts.
+  // Rest of the pause in which no standby is started; 0 if there is no pause.
   std::chrono::milliseconds pause(Clock::time_point now) const {
     return wanted() && now < not_before_ ? std::chrono::ceil<std::chrono::milliseconds>(not_before_ - now)
                                          : std::chrono::milliseconds{};
@@ -56,7 +56,7 @@ class Standbys {
     if (const auto found = waiting_.find(number); found != waiting_.end()) found->second.ready_since = now;
   }
 
-  // Takes a standby to become a worker: of those that are ready the one that started first; else one that still loads, which is
+  // Takes a standby to become a worker: the ready one that started first. If none is ready, a loading one is taken, since it is
   // ahead of a new process.
   std::optional<int> take() {
     const auto chosen = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
@@ -69,7 +69,7 @@ class Standbys {
     check(taken_.insert(number).second, "two standbys go by one number");
     return number;
   }
-  // Takes one that is ready, for a worker that would not wait for one that loads.
+  // Takes a ready standby, for a worker that should not wait for a loading one.
   std::optional<int> take_ready() {
     const bool any_ready =
         std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return one.second.ready_since.has_value(); });
@@ -79,7 +79,7 @@ class Standbys {
   void release(int number) { taken_.erase(number); }
 
   // The standby ended while it waited. Returns the pause that follows: it doubles until a standby has waited for the longest
-  // pause or has been used. Nothing: no waiting standby has that number.
+  // pause or has been used. nullopt: no waiting standby has that number.
   std::optional<std::chrono::milliseconds> gone(int number, Clock::time_point now) {
     const auto found = waiting_.find(number);
     if (found == waiting_.end()) return std::nullopt;
@@ -94,10 +94,10 @@ class Standbys {
     return pause;
   }
 
-  // What they need cannot be had: none is started any more. Those that wait stay.
+  // No standby is started any more, since none can succeed. Waiting ones stay.
   void give_up() { wanted_ = 0; }
 
-  // All processes of the round are ended, whatever they are; a pause continues.
+  // All processes of the round have ended. A pause continues.
   void clear() {
     waiting_.clear();
     taken_.clear();

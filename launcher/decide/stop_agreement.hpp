@@ -1,6 +1,6 @@
-// How the ranks of a round agree on the step at which all of them stop and save: each answers Stop{save} with the number of
-// steps that it has started, and starts no further one; every rank can reach the largest of these numbers. Pure;
-// agent_state.cpp feeds it and tells the workers.
+// How the ranks of a round agree on the step at which all of them stop and save. Each rank answers Stop{save} with the number
+// of steps that it has started, and starts no further one. Every rank can reach the largest of these numbers. Pure;
+// agent_state.cpp feeds it and sends the agreed step to the workers.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace ddprun {
 
 class StopAgreement {
  public:
-  // `ranks` were told to save and are still working.
+  // `ranks` got Stop{save} and are still working.
   explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
 
   // The rank answered. Repeated answers change nothing.
@@ -23,7 +23,7 @@ class StopAgreement {
   // The rank has finished the job or is about to, so it need not answer.
   void left(int rank) { awaited_.erase(rank); }
 
-  // The agreed step, once every rank has answered or left; it never changes afterwards. Nothing also when no rank has answered.
+  // The agreed step, once every rank has answered or left; it never changes afterwards. nullopt also if no rank has answered.
   std::optional<std::int64_t> step() const {
     if (!awaited_.empty() || started_.empty()) return std::nullopt;
     std::int64_t largest = 0;

@@ -9,13 +9,13 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kLookedAt = 20;               // steps, or pieces of several short ones
-constexpr std::size_t kFewest = 10;                 // before these, nothing is said
-constexpr std::size_t kKept = 100;                  // a rank may be ahead of what the slowest has told
-constexpr std::int64_t kMostSteps = 1'000'000'000;  // in one piece
-constexpr double kShareOfStep = 0.2;                // a straggler costs more
-constexpr double kLeast = 0.002;                    // likewise, in seconds
-constexpr double kTimesOfQueues = 3;                // by how much of the others' wait for processors it must differ
-constexpr double kTimesSlower = 3;                  // an exchange
+constexpr std::size_t kFewest = 10;                 // a rank needs that many pieces before it is judged
+constexpr std::size_t kKept = 100;                  // a rank may be ahead of the newest report of the slowest rank
+constexpr std::int64_t kMostSteps = 1'000'000'000;  // steps of one piece
+constexpr double kShareOfStep = 0.2;                // a straggler delays a step by at least this share
+constexpr double kLeast = 0.002;                    // and by at least this many seconds
+constexpr double kTimesOfQueues = 3;                // and by this multiple of the time that the others wait for processors
+constexpr double kTimesSlower = 3;                  // a slow exchange or link takes this multiple of the normal time
 constexpr double kShareOfExchange = 0.3;
 constexpr std::array kParts{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
                             &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
@@ -53,7 +53,7 @@ void StragglerState::set_links(int rank, std::vector<RankLink> links) {
 void StragglerState::add(RankPace pace) {
   if (pace.rank < 0 || pace.rank >= world_size_ || pace.steps < 1 || pace.steps > kMostSteps || pace.step < 0) return;
   for (const auto part : kParts) pace.*part = valid(pace.*part);
-  // A rank that is stopped while it waits for the others keeps them waiting.
+  // Time for which a waiting rank is stopped counts as its own, since the other ranks then wait for it.
   const double stopped = std::min(pace.waiting, pace.stopped);
   pace.waiting -= stopped;
   pace.own += stopped;
@@ -62,7 +62,7 @@ void StragglerState::add(RankPace pace) {
     newest.clear();
     judged_ = -1;
   }
-  if (!newest.empty() && pace.step == newest.back().step) {  // told again: it took so much longer, and is still one step
+  if (!newest.empty() && pace.step == newest.back().step) {  // reported again: more time for the same step
     for (const auto part : kParts) newest.back().*part += pace.*part;
     return;
   }
@@ -95,7 +95,7 @@ std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::in
 
 std::vector<StragglerState::Finding> StragglerState::judge() {
   if (world_size_ < 2) return {};
-  // Up to which step every rank has told, and the 20 pieces of the rank that has told least.
+  // The newest step that every rank has reported, and the newest 20 pieces of the rank whose newest step is the smallest.
   const std::deque<RankPace>* last = nullptr;
   for (const std::deque<RankPace>& newest : newest_) {
     if (newest.size() < kFewest) return {};
@@ -147,7 +147,8 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
 
   const double difference = std::max(longer, finding.own_s - finding.others_s);
   const auto more = [&](auto part) { return slowest.all.*part - of_others([part](const Sum& sum) { return sum.all.*part; }); };
-  // Where all ranks lack processors, the one that got least changes every second, and is not at fault. SIGSTOP is no such lack.
+  // If all ranks lack processors, the rank that gets least of them changes every second and is no straggler. A rank that was
+  // stopped by SIGSTOP is one.
   const double others_queued = of_others([](const Sum& sum) { return sum.all.queued; });
   const bool was_stopped = more(&RankPace::stopped) >= kExplains * difference;
   if (!was_stopped && longer < kTimesOfQueues * others_queued) return;
@@ -157,7 +158,7 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
     finding.part_s = std::min(part, difference);
     return true;
   };
-  // In this order: who has no processor, or no disk, is late with its batch too.
+  // The order matters: a rank that lacks a processor or a disk also gets its batch late.
   const bool explained = explains(StragglerKind::kProcessor, more(&RankPace::queued) + more(&RankPace::stopped)) ||
                          explains(StragglerKind::kDisk, more(&RankPace::disk)) ||
                          explains(StragglerKind::kData, more(&RankPace::data));
@@ -169,7 +170,7 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
   findings_.push_back(finding);
 }
 
-// Nobody computes while even the last rank to come waits: that is the exchange itself.
+// While even the last rank waits, no rank computes. So the shortest waiting time is that of the exchange itself.
 void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding finding) {
   if (std::ranges::min(ranks, {}, &Sum::pieces).pieces < kLookedAt) return;
   const double exchange_s = std::ranges::min(ranks, {}, &Sum::waiting).waiting;
@@ -193,8 +194,8 @@ void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding findi
   }
 }
 
-// A node whose link is slow has no quick connection, whoever is at the other end; each other node has one to a third. So of two
-// nodes nobody can tell.
+// A node with a slow link has no quick connection to any other node. Each other node has a quick connection to a third node. So
+// with two nodes the slow one cannot be found.
 void StragglerState::blame_a_link(Finding& finding) const {
   std::map<std::string, double> quickest;  // by address
   for (const auto& [rank, links] : links_) {

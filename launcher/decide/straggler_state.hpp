@@ -1,14 +1,14 @@
-// Which rank computes longer while the others wait for it, and of what kind that is, as a pure state machine: how long steps
-// took on each rank (channel::Pace), with what the system counted meanwhile, comes in; findings go out. It has no clock.
-// launcher/beside/straggler_look.hpp feeds it.
+// Finds the rank that computes longer while the others wait for it, and the kind of that delay. It is a pure state machine
+// without a clock. Its input is the step times of each rank (channel::Pace) and the system's counters for the same time. Its
+// output is findings. launcher/beside/straggler_look.hpp feeds it.
 //
 //     even -- a rank's own time is above the margin --> a rank straggles -- it is below half the margin --> even
 //
-// It looks at the newest 20 steps, or pieces of several short ones. Each rank's longest is left out: one checkpoint, one page
-// of results, one hiccup of the system is no straggler. Then a rank straggles if its own time is longer than that of the
-// others, in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer. On a busy machine every rank
-// waits for processors, now one more and now another one. So the difference must also be three times what the others wait for
-// processors.
+// It compares the newest 20 steps, or 20 pieces of several short steps. The longest piece of each rank is left out, since one
+// checkpoint, one page of results or one hiccup of the system makes no straggler. A rank is a straggler if its own time exceeds
+// the median of the others by at least a fifth of a step and 2 ms. The others must also wait longer than this rank, by at least
+// half of that difference. On a busy machine every rank waits for processors, and the slowest rank changes. So the difference
+// must also be at least three times the others' wait for processors.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@
 
 namespace ddprun {
 
-// Some steps of one rank, in seconds for all of them together.
+// Some steps of one rank. The times are seconds, summed over these steps.
 struct RankPace {
   int rank = 0;
-  std::int64_t step = 0;   // the newest
-  std::int64_t steps = 1;  // how many
+  std::int64_t step = 0;   // the newest of these steps
+  std::int64_t steps = 1;  // number of steps
   double own = 0;
   double waiting = 0;
-  double data = 0;     // of own: until the rank had its batch
+  double data = 0;     // part of `own`: until the rank had its batch
   double queued = 0;   // ready to run, but without a processor
-  double stopped = 0;  // by a signal
-  double disk = 0;     // waited for a disk, where the kernel counts that
-  double asleep = 0;   // of own: neither ran nor queued nor stopped
+  double stopped = 0;  // by SIGSTOP
+  double disk = 0;     // waited for a disk, if the kernel counts that
+  double asleep = 0;   // part of `own`: neither ran nor queued nor stopped
 };
 
 // A connection of a rank to another machine.
@@ -46,30 +46,31 @@ struct RankLink {
 
 class StragglerState {
  public:
-  static constexpr double kExplains = 0.5;  // the share of the difference that names its kind
+  static constexpr double kExplains = 0.5;  // a part decides the kind if it is at least this share of the difference
   struct Finding : Straggler {
     double step_s = 0;
-    double difference_s = 0;  // of the rank to the others
-    bool sleeps = false;      // for that share of it: perhaps it waits for a disk
+    double difference_s = 0;  // between the rank and the others
+    bool sleeps = false;      // the rank slept for at least kExplains of it: perhaps it waits for a disk
   };
 
-  // `exchange`: whether the exchange between the ranks may be the cause too. On one machine it is not: what looks like it is
-  // want of processors.
+  // `exchange`: true if the exchange between the ranks may be the cause too. It is false on one machine, where a lack of
+  // processors would look like a slow exchange.
   void begin_round(int world_size, bool exchange);
-  // The rank's newest step may be told again, as with the figures of an evaluation after it: it took so much longer.
+  // The newest step of the rank may be reported again, for example with the metrics of an evaluation after it. The times are
+  // then added.
   void add(RankPace pace);
-  // The newest of that rank; only of a job on several nodes.
+  // Replaces the links of that rank. Only for a job on several nodes.
   void set_links(int rank, std::vector<RankLink> links);
-  // What has changed since the last call: a straggler, its end, or both. Without pid and time.
+  // Returns the changes since the last call: a straggler, its end, or both. pid and time are not set.
   std::vector<Finding> judge();
 
  private:
-  // One rank's newest steps, per step.
+  // Means over one rank's newest steps.
   struct Sum {
     int rank = 0;
     std::size_t pieces = 0;
     RankPace all{};  // per step
-    double own = 0;  // likewise without the longest
+    double own = 0;  // per step, without the longest piece
     double waiting = 0;
   };
   std::vector<Sum> sums(std::int64_t from, std::int64_t to) const;
@@ -80,8 +81,8 @@ class StragglerState {
   int world_size_ = 0;
   bool exchange_ = false;
   std::vector<std::deque<RankPace>> newest_;  // by rank
-  std::int64_t judged_ = -1;                  // up to this step
-  std::optional<Finding> straggler_;          // the one that was told, until its end
+  std::int64_t judged_ = -1;                  // newest step that was judged
+  std::optional<Finding> straggler_;          // the straggler that was reported, until its end
   std::optional<double> quickest_exchange_;
   std::map<int, std::vector<RankLink>> links_;  // by rank
   std::vector<Finding> findings_;

@@ -49,7 +49,8 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
-  // A killed agent may have left notices unread. The kernel reports that once, before the agent's last requests can be read.
+  // A killed agent may have left notices unread. The kernel reports that once as ECONNRESET, before the agent's last requests
+  // can be read.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;

@@ -2,12 +2,12 @@
 // pidfds of the workers (worker_table.hpp).
 //
 // Note [Why this file is long]
-// It is the guardian's one loop, and each of its events changes the same table of workers. Parts that have a state of their own
-// are in files of their own: the socket, the table, the store, the leftovers, the cgroups, the memory counters.
+// It is the guardian's only event loop, and each event changes the same table of workers. Parts with their own state are in
+// other files: the socket, the table, the store, the leftovers, the cgroups, the memory counters.
 //
-// Note: the order of deaths. SIGCHLD merges and waitid() answers in the order of creation, but epoll hands out pidfds in the
-// order in which they became readable. So workers are reaped by pidfd, and the first to die gets the earlier time; SIGCHLD is
-// for orphans.
+// Note: the order of deaths. The kernel merges several SIGCHLDs into one, and waitid() returns children in the order of their
+// creation. But epoll returns pidfds in the order in which they became readable. So workers are reaped by pidfd, and the first
+// to die gets the earlier time. SIGCHLD is used for orphans.
 #include "launcher/guardian/guardian.hpp"
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@
 namespace ddprun::guardian {
 namespace {
 
-// How long after the start of a round its workers get cgroups (worker_cgroups.hpp has the reason).
+// Delay from a round's start until its workers get cgroups (worker_cgroups.hpp explains why).
 constexpr std::int64_t kPlacingAfterNs = 200'000'000;
 
 std::int64_t monotonic_us() {
@@ -62,16 +62,16 @@ std::int64_t monotonic_us() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
 }
 
-// Signals by which programs stop a job. A worker that sends one to its parent means the agent.
+// Signals by which programs stop a job. If a worker sends one to its parent, the guardian, it is passed on to the agent.
 constexpr std::array<int, 4> kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-// Signals at which programs save and end.
+// True for signals at which programs save and end.
 bool ends_programs(int signal) {
   return std::ranges::find(kPassedOn, signal) != kPassedOn.end() || signal == SIGUSR1 || signal == SIGUSR2;
 }
 
-// A failed check is a bug of ours and no reason to leave workers without a guardian: it is reported, and the guardian
-// continues.
+// A failed check is a bug in ddprun. Workers must not be left without a guardian because of it, so it is reported and the
+// guardian continues.
 template <class Part>
 void without_dying(const Part& part) {
   try {
@@ -134,10 +134,10 @@ class Guardian {
   MemoryWatch memory_{folders_};
   int error_pipe_[2] = {-1, -1};
   WorkerTable workers_;
-  std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
+  std::map<int, SpawnError> spawn_errors_;  // errors of workers that are not reaped yet
   Keeper keeper_{keeper_hooks()};
   StoreStarter store_{agent_};
-  bool writing_ = false;  // a notice waits for room in the socket
+  bool writing_ = false;  // a notice waits for free space in the socket
   bool farewell_ = false;
   LastWord last_word_;
   int report_ = -1;  // the agent's newest report
@@ -181,13 +181,13 @@ void Guardian::run() {
   std::array<epoll_event, 64> events{};
   for (bool lingers = false;;) {
     if (agent_.agent_is_gone()) {
-      // The job is over. What the rounds before its last one have left still has its time.
+      // The job is over. Leftovers of earlier rounds still have their grace time, so the guardian stays for them.
       if (!farewell_ || !keeper_.state().has_only_kept()) return;
       if (!std::exchange(lingers, true)) stop_watching(agent_.descriptor());
     }
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;  // it cannot watch: it ends everything, and the agent notices
+    if (count < 0) return;  // without epoll the guardian ends all workers, and the agent notices its death
     bool orphans = false;
     for (const epoll_event& event : std::span(events).first(static_cast<std::size_t>(count))) {
       if (event.data.fd == signals_) {
@@ -261,7 +261,7 @@ void Guardian::spawn(const ReceivedRequest& received) {
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
   try {
-    // The kernel drops descriptors where this process has no free ones.
+    // The kernel drops descriptors if this process has no free ones.
     if (received.descriptor_count < received.request.descriptors) throw std::system_error(EMFILE, std::generic_category());
     if (workers_.find(number) != nullptr) throw std::system_error(EEXIST, std::generic_category(), "two workers of one number");
     const auto& fds = received.descriptors;
@@ -283,7 +283,7 @@ void Guardian::spawn(const ReceivedRequest& received) {
   }
 }
 
-// A spare was there before this round began.
+// Ends the previous round first, since a spare was started before this round.
 void Guardian::employ(const Request& request) {
   if (keeper_.state().take_end_of_round()) begin_next_round();
   if (workers_.employ(request.worker, std::to_string(request.rank), request.store_port)) place_later();
@@ -304,7 +304,7 @@ void Guardian::place_workers() {
   }
 }
 
-// The worker is not reaped, so nobody else has its pid. Before its setsid() it has no process group yet.
+// The worker is not reaped yet, so its pid cannot belong to another process. Before its setsid() it has no process group.
 void Guardian::signal(const Request& request) {
   Worker* const worker = workers_.find(request.worker);
   if (worker == nullptr) return;
@@ -335,7 +335,7 @@ void Guardian::keep_report(const ReceivedRequest& received) {
   report_ = copy;
 }
 
-// A deadline in the past fires at once.
+// A deadline in the past fires immediately.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
   keeper_.state().grant_renewed();
   if (deadline_ < 0) {
@@ -351,7 +351,7 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   ::timerfd_settime(deadline_, TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
-// By now another coordinator may lead the job and start its next round: no worker of this agent may be left beside it.
+// Another coordinator may lead the job by now and start its next round. Workers of this agent must not run at the same time.
 void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
@@ -359,7 +359,7 @@ void Guardian::end_of_grant() {
   keeper_.grant_ended();
 }
 
-// Killing children until none is left reaches all descendants: the next SIGCHLD continues the work.
+// Killing children until none is left reaches all descendants: each SIGCHLD triggers the next pass.
 Keeper::Hooks Guardian::keeper_hooks() {
   Keeper::Hooks hooks;
   hooks.left = [this] { return left(); };
@@ -384,7 +384,7 @@ std::vector<pid_t> Guardian::left() const {
   return children;
 }
 
-// A child has ended, or the time has come to look again.
+// Called when a child has ended, or when the keeper's timer fires.
 void Guardian::look_at_leftovers() {
   keeper_.look();
   std::vector<int> kept;
@@ -394,7 +394,8 @@ void Guardian::look_at_leftovers() {
   for (const int number : kept) settle(number);
 }
 
-// Of a worker whose process has ended: what it has left has ended, too, or is awaited further.
+// Checks the leftovers of a worker whose own process has ended. When they have ended too, the worker's end is reported.
+// Otherwise they are awaited further.
 void Guardian::settle(int number) {
   Worker* const worker = workers_.find(number);
   if (worker == nullptr || !worker->ending) return;
@@ -419,7 +420,7 @@ void Guardian::begin_next_round() {
   memory_.begin();
 }
 
-// Neither the store nor the spares: they outlive a round.
+// Excludes the store and the spares, since they outlive a round.
 std::vector<pid_t> Guardian::children_of_round() const {
   return workers_.without_spares(store_.without(children_of_this_process()));
 }
@@ -472,8 +473,7 @@ void Guardian::worker_ended(int number, Notice notice) {
   agent_.tell(notice);
 }
 
-// The log is long. It is read only when the kernel has killed some process, and only for a question that no counter has
-// answered.
+// The kernel log is long. It is read only if the kernel has killed some process and the counters do not show which one.
 MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const ExitStatus& status, const rusage& usage) const {
   MemoryEvidence evidence = memory_.take(status, cgroups_.folder_of(number), cgroups_.kills_before(number));
   evidence.worker_peak = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
@@ -501,9 +501,11 @@ void Guardian::reap_orphans() {
   if (keeper_.state().looks() || workers_.any_kept()) look_at_leftovers();
 }
 
-// Under torchrun a worker's parent is the launcher, and "kill $PPID" in a worker stops the job. A sender that is gone already
-// may be a worker's `kill` command or a stranger's: its SIGINT may have reached the agent, too, where a second one would kill
-// the workers, so it counts as SIGTERM. The guardian is in a session of its own, so the terminal's keys do not reach it.
+// Under torchrun a worker's parent is the launcher, so "kill $PPID" in a worker stops the job. Here the parent is the guardian,
+// which passes the signal on. A sender that has already ended may be a worker's `kill` command, or a process outside of the
+// job. In the second case its SIGINT may have reached the agent too, and a second SIGINT there would kill the workers. So the
+// signal of such a sender counts as SIGTERM. The guardian has its own session, so signals from the terminal's keys do not reach
+// it.
 void Guardian::pass_on(const signalfd_siginfo& info) {
   const auto sender = static_cast<pid_t>(info.ssi_pid);
   const bool gone = sender > 0 && ::kill(sender, 0) != 0 && errno == ESRCH;
@@ -518,7 +520,7 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// Watches the socket for room while a notice waits to be sent.
+// Watches the socket for free space while a notice waits to be sent.
 void Guardian::flush() {
   if (agent_.agent_is_gone()) return;
   agent_.flush();
@@ -532,22 +534,23 @@ void Guardian::flush() {
 void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // A signal wakes the guardian, in case it is stopped when the agent dies. An agent that died before this call shows as a
-  // closed socket.
+  // SIGCONT wakes the guardian if it is stopped when the agent dies. If the agent died before this call, the closed socket
+  // shows it.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-  ::prctl(PR_SET_NAME, "job-guardian");  // not ddprun's name: "pkill -9 ddprun" must leave it, to end the rest
+  // The name is not ddprun: "pkill -9 ddprun" must not kill the guardian, which ends the workers.
+  ::prctl(PR_SET_NAME, "job-guardian");
   set_process_title("job-guardian of process " + std::to_string(::getppid()));
   std::optional<Guardian> guardian;
   try {
     guardian.emplace(settings);
     guardian->run();
   } catch (const std::exception&) {
-    // Without its loop the guardian can only end its workers: the agent sees the closed socket and reports it.
+    // Without its loop the guardian can only end its workers. The agent sees the closed socket and reports it.
   }
-  // Ending the workers may take long, if one cannot be killed. Meanwhile nobody must wait for this process to close the
-  // console.
+  // Ending the workers may take long if one cannot be killed. So the console is closed first, since its readers wait until it
+  // is closed.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::close(fd);
-  if (guardian) guardian->end_store();  // first, since an agent that starts again at once listens at that port
+  if (guardian) guardian->end_store();  // first, since an agent that is restarted immediately listens at that port
   if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();
   if (guardian) guardian->cgroups().remove();

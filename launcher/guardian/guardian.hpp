@@ -1,7 +1,7 @@
 // The guardian: a small process between the agent and its workers (decision 6). It is the workers' parent and the subreaper of
-// all processes that they leave behind. It ends them all when the agent is gone, and completes the report when the agent went
-// without a farewell. It has one thread, no Asio, a session of its own and ignores every signal. guardian_link.hpp starts it
-// and holds the agent's end.
+// all processes that they leave behind. It ends them all when the agent has ended. It completes the report if the agent died
+// without kFarewell. It has one thread, no Asio and its own session, and no signal ends it except SIGKILL. guardian_link.hpp
+// starts it and holds the agent's end.
 #pragma once
 
 #include <sys/resource.h>
@@ -12,7 +12,7 @@ namespace ddprun::guardian {
 
 struct GuardianSettings {
   int socket = -1;               // its end of the socket pair
-  int lock_fd = -1;              // it is kept open to the end; -1: none
+  int lock_fd = -1;              // kept open until the guardian ends; -1: none
   std::filesystem::path report;  // may be empty
   rlimit open_files{};           // the limit that workers get
 };

@@ -37,7 +37,7 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report,
   GuardianProcess process;
   rlimit open_files{};
   ::getrlimit(RLIMIT_NOFILE, &open_files);
-  // Each worker needs three descriptors here. This process takes what the administrator allows; workers keep their own limit.
+  // Each worker needs three descriptors here. So this process raises its limit to the hard limit. Workers keep their own limit.
   rlimit all{open_files.rlim_max, open_files.rlim_max};
   if (open_files.rlim_cur < open_files.rlim_max) ::setrlimit(RLIMIT_NOFILE, &all);
 
@@ -73,18 +73,18 @@ void GuardianLink::say_farewell() {
   try {
     send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
   } catch (const std::system_error&) {
-    // Then the guardian completes a report that is complete already, which does no harm.
+    // The guardian then completes a report that is already complete, which does no harm.
   }
   socket_.close(ignored);
 }
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
-  socket_.close(ignored);  // without a farewell the guardian completes the report
+  socket_.close(ignored);  // without kFarewell the guardian completes the report
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
-  // None are left, unless the guardian itself was killed: then its orphans are this process's children.
+  // There are children left only if the guardian itself was killed: then its orphans are children of this process.
   guardian::kill_children_until_none_is_left(process_.older_children);
 }
 
@@ -146,7 +146,7 @@ void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this
   }
 }
 
-// The guardian closes what it received when it has done what was asked, and then this end hangs up.
+// The guardian closes the received pipe end when it has ended the store. poll() then reports a hangup at this end.
 bool GuardianLink::end_store() {
   constexpr int kPatienceMs = 1000;  // less than a lease
   int ends[2] = {-1, -1};
@@ -169,7 +169,7 @@ bool GuardianLink::end_store() {
   return count > 0;
 }
 
-// Without memory for it, the guardian completes the file on disk.
+// If the memfd cannot be made, the guardian completes the file on disk instead.
 void GuardianLink::keep_report(std::string_view text) {
   const int memfd = ::memfd_create("ddprun-report", MFD_CLOEXEC);
   if (memfd < 0) return;
@@ -191,7 +191,8 @@ void GuardianLink::entrust(const guardian::LastWord& word) {
   send({.kind = guardian::Request::Kind::kEntrust, .last_word = word}, nullptr, 0);
 }
 
-// Blocks while the guardian is behind, which always reads on. A dead guardian is no error here: on_death reports it.
+// Blocks while the socket is full; the guardian never stops reading. A dead guardian is not an error here, since on_death
+// reports it.
 void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count, std::string_view text) {
   guardian::Request copy = request;
   copy.descriptors = fd_count;
@@ -218,7 +219,7 @@ void GuardianLink::send(const guardian::Request& request, const int* fds, int fd
       ::poll(&polled, 1, -1);
       continue;
     }
-    if (errno == ETOOMANYREFS) {  // too many descriptors are in flight: the guardian is just receiving them
+    if (errno == ETOOMANYREFS) {  // too many descriptors are in flight until the guardian has received them
       ::sched_yield();
       continue;
     }

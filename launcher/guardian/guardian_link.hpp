@@ -1,5 +1,6 @@
-// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and passes its notices on. The agent
-// (AgentShell) owns one; agent_socket.hpp is the other end. When it is closed, the guardian ends every worker and itself.
+// The agent's connection to the guardian. It starts the guardian, sends it requests to start, signal and sweep workers, and
+// passes its notices on. AgentShell owns one; agent_socket.hpp is the other end. When the connection is closed, the guardian
+// ends every worker and itself.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +21,7 @@
 
 namespace ddprun {
 
-// The forked guardian, before there is an io_context. Fork it first: with one thread and few descriptors.
+// The forked guardian, before an io_context exists. It is forked first, while this process has one thread and few descriptors.
 struct GuardianProcess {
   pid_t pid = -1;
   int socket = -1;
@@ -37,38 +38,38 @@ class GuardianLink {
   using OnDeath = std::function<void()>;  // called once at most; no notice follows
 
   GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
-  ~GuardianLink();  // waits until the guardian and all processes below it are gone
+  ~GuardianLink();  // waits until the guardian and all its descendants have ended
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
   // Throws std::system_error. The caller keeps the descriptors.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
-  // A spare becomes a worker of the round that begins, under the same number, with this environment.
+  // A spare becomes a worker of the new round, with this environment. It keeps its number.
   void employ(int spare, const std::vector<std::string>& environment);
-  // `stops`: the worker is being stopped. Signal 0 sends none.
+  // kStops: the worker is being stopped. Signal 0 sends no signal.
   enum class Purpose { kAny, kStops };
   void signal(int worker, int signal, Purpose purpose = Purpose::kAny);
   // This process has spoken on the worker's channel.
   void note_speaker(int worker, pid_t pid);
   void sweep(const guardian::SweepState::Order& order);
-  // The scripts of this round find their store at these sockets, which listen already. The caller keeps the descriptors, and
-  // closes them.
+  // The guardian serves the store of this round's scripts at these sockets, which already listen. The caller keeps its
+  // descriptors and closes them.
   void serve_store(const std::vector<int>& listeners, bool only_this_machine);
-  // A sweep leaves the store alone, since workers of other nodes may need it still. It ends by this, or with the guardian.
+  // A sweep does not end the store, since workers of other nodes may still need it. It ends by this call, or with the guardian.
   // False if the guardian has not confirmed the end within a second: the store may still listen then. May be called again.
   bool end_store();
-  // The present text of the report: the guardian writes it if this process is killed before it could.
+  // Sends the current text of the report. The guardian writes it if this process is killed before it could.
   void keep_report(std::string_view text);
-  // Whether the guardian has no child and is starting none. Then there is nothing to sweep.
+  // True if the guardian has no child and is starting none, so there is nothing to sweep.
   bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
-  // The guardian ends now, and so does every process below it. Call nothing else afterwards. The report is complete, so the
-  // guardian need not complete it.
+  // Ends the guardian and all its descendants. Call nothing else afterwards. The report is complete, so the guardian does not
+  // complete it.
   void say_farewell();
-  // No worker may run after this time, whatever happens to this agent (it may be stopped, or cut off). Nothing: no such time.
+  // The guardian kills all workers at this time, even if this agent is stopped or cut off. nullopt: no deadline.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
-  // The guardian sends it when this agent is dead and all its workers are gone; not after say_farewell().
+  // The guardian sends this message when this agent has died and all its workers have ended, but not after say_farewell().
   void entrust(const guardian::LastWord& word);
-  // Something below the guardian cannot be killed, so the destructor does not wait. The guardian stays until that ends.
+  // A descendant of the guardian cannot be killed, so the destructor does not wait. The guardian stays until that process ends.
   void abandon() { abandoned_ = true; }
 
  private:
@@ -82,7 +83,7 @@ class GuardianLink {
   OnDeath on_death_;
   bool abandoned_ = false;
   int unanswered_spawns_ = 0;
-  bool nothing_is_left_ = false;  // by the guardian's newest notice
+  bool nothing_is_left_ = false;  // according to the guardian's newest notice
 };
 
 }  // namespace ddprun

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostOfAReport = 64 << 20;  // a larger one is left as it is
 
-// Nothing that is larger than a report: then it does not parse.
+// Returns an empty text, which does not parse, if the file is larger than any report.
 std::string text_of(int fd) {
   std::string text;
   std::array<char, 64 << 10> chunk;

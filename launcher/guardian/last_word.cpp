@@ -1,5 +1,5 @@
-// Implementation of last_word.hpp. Everything here may fail: then nothing is sent, and the other node ends as if there were no
-// farewell.
+// Implementation of last_word.hpp. Everything here may fail. Then nothing is sent, and the other node ends as it does without a
+// death notice.
 #include "launcher/guardian/last_word.hpp"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kTries = 50;
 constexpr int kBetweenTriesMs = 200;
 
-// The lock's file stays: it tells the next agent that there was a record (rendezvous/shell/record_file.hpp).
+// The lock file stays, since it shows the next agent that there was a record (rendezvous/shell/record_file.hpp).
 bool take_record_away(const std::string& record) {
   if (record.empty()) return true;
   const int lock = ::open((record + ".lock").c_str(), O_RDWR | O_CLOEXEC);
@@ -42,7 +42,7 @@ void say_last_word(const LastWord& word) {
       if (::poll(&polled, 1, kBetweenTriesMs) <= 0) continue;
       const ssize_t size = ::recv(fd, answer.data(), answer.size(), MSG_DONTWAIT);
       if (size == static_cast<ssize_t>(word.size) && std::memcmp(answer.data(), word.text.data(), word.size) == 0) break;
-      if (size < 0) ::poll(nullptr, 0, kBetweenTriesMs);  // nobody listens there: the error came at once
+      if (size < 0) ::poll(nullptr, 0, kBetweenTriesMs);  // no process listens there, so the error came immediately
     }
   }
   ::close(fd);

@@ -33,7 +33,7 @@ std::int64_t value_in(const fs::path& file, std::string_view name) {
   return value_of(read_kernel_file(file.c_str()).value_or(""), name);
 }
 
-// Without a limit version 2 has "max", and version 1 a number near the largest.
+// If there is no limit, version 2 has "max", and version 1 a number near the largest integer.
 std::int64_t number_in(const fs::path& file) {
   const std::string text = read_kernel_file(file.c_str()).value_or("");
   std::int64_t number = -1;
@@ -72,7 +72,7 @@ const std::optional<CgroupFolder>& MemoryWatch::tree() const {
 
 MemoryWatch::Counts MemoryWatch::count() const {
   Counts counts;
-  // The root cgroup counts for the whole machine, which says nothing about this job.
+  // The root cgroup counts kills of the whole machine, which do not show kills of this job.
   if (tree() && !tree()->is_root()) counts.job = oom_kills_in(tree()->folder, version());
   counts.machine = value_in(proc_ / "vmstat", "oom_kill ");
   return counts;
@@ -110,7 +110,7 @@ bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_u
   return std::strtoll(record.c_str() + second + 1, nullptr, 10) >= since_us;
 }
 
-// A read gives one record; EPIPE means that records were overwritten meanwhile, and the next read continues after them.
+// A read returns one record. EPIPE means that records were overwritten meanwhile; the next read continues after them.
 bool kernel_log_names(pid_t pid, std::int64_t since_us) {
   const int fd = ::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;

@@ -1,5 +1,5 @@
 // Reads the kernel's counters about a worker that ended (launcher/events/memory_evidence.hpp). guardian.cpp calls it, since the
-// guardian reaps the worker and so knows first. A counter that cannot be read is -1.
+// guardian reaps the worker and so knows first that it has ended. A counter that cannot be read is -1.
 #pragma once
 
 #include <sys/types.h>
@@ -17,18 +17,18 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// The OOM kills in that cgroup; -1: it has no memory controller or cannot be read.
+// Number of OOM kills in that cgroup; -1: it has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
-// Keeps the counters of one moment; when a worker ends, it says by how much they have grown.
+// Keeps the counters from the start of a round, and returns their growth when a worker ends.
 class MemoryWatch {
  public:
   // `proc` is /proc, or a folder like it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
   void begin();  // later counts belong to the workers that start now
-  // `worker_cgroup` is empty when the worker has none of its own. Of an end that is not by SIGKILL only the worker's own
-  // counter is read, and nothing is `taken` unless that has grown: most ends are asked for, and the next workers wait for all
-  // of them.
+  // `worker_cgroup` is empty if the worker has no cgroup of its own. If the worker did not end by SIGKILL, only its own counter
+  // is read, and nothing is `taken` unless that counter has grown. Most workers end on request, and the next round's workers
+  // wait until all ends are handled.
   MemoryEvidence take(const ExitStatus& status, const std::filesystem::path& worker_cgroup,
                       std::int64_t worker_kills_before) const;
 
@@ -47,10 +47,10 @@ class MemoryWatch {
   Counts before_;
 };
 
-// Whether the kernel's log says that it killed this process for lack of memory, later than `since_us` (CLOCK_MONOTONIC). False
-// when the log cannot be read.
+// True if the kernel log reports an OOM kill of this process later than `since_us` (CLOCK_MONOTONIC). False if the log cannot
+// be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
-// One record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."
+// The same for one record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."
 bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The arguments that ps and pgrep -f show of a process that was forked without exec. They are those of its parent otherwise:
-// `pgrep -f train.py` would find this process in place of the job.
+// Sets the arguments that ps and pgrep -f show for a process that was forked without exec. Otherwise these are its parent's
+// arguments, and `pgrep -f train.py` would find this process instead of the job.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace ddprun::guardian {
 inline void set_process_title(std::string_view title) {
   std::string stat;
   std::getline(std::ifstream("/proc/self/stat"), stat);
-  constexpr int kArgumentsBegin = 48;  // the field's number; the field after it is their end
+  constexpr int kArgumentsBegin = 48;  // number of the field with the start address; the next field is the end address
   const std::size_t name_end = stat.rfind(") ");
   if (name_end == std::string::npos) return;
   std::size_t at = name_end + 2;
-  for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;  // 0: there are fewer
+  for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;  // 0: the line has fewer fields
   if (at == 0) return;
   char* next = nullptr;
   const std::uintptr_t begin = std::strtoull(stat.c_str() + at, &next, 10);

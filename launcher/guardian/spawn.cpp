@@ -3,9 +3,9 @@
 // Note: vfork. A fork would copy the guardian's page tables and make both copies fault; with vfork a worker is up in a fraction
 // of that time.
 //
-// Note: the order in the child. PR_SET_PDEATHSIG is cleared by nothing that follows, but a parent that died before it was set
-// would never be noticed, hence the look at getppid() after it. Dispositions are reset before the mask, so that a signal that
-// was blocked until here ends the child instead of being lost.
+// Note: the order in the child. Nothing after PR_SET_PDEATHSIG clears it. But it does not notice a parent that died before it
+// was set, so getppid() is checked after it. Dispositions are reset before the mask, so that a signal that was blocked until
+// then ends the child instead of being lost.
 #include "launcher/guardian/spawn.hpp"
 
 #include <fcntl.h>
@@ -77,8 +77,8 @@ struct Child {
   }
 };
 
-// A signal that the agent's caller ignores stays ignored, as in any program; exec itself resets handlers. Python's subprocess,
-// and so torchrun, makes two exceptions, since programs expect to die of these signals.
+// A signal that the agent's caller ignores stays ignored, as usual; exec itself resets handlers. Python's subprocess, and so
+// torchrun, resets two ignored signals, since programs expect to die of them. We do the same.
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -106,7 +106,8 @@ bool place(int from, int to) {
   return ::fcntl(to, F_SETFD, 0) == 0;
 }
 
-// Moves the descriptors to their numbers. First it moves them away from 0..3, so that none is overwritten before it is placed.
+// Moves the descriptors to their final numbers. It first moves all of them above 3, so that none is overwritten before it is
+// placed.
 bool place_descriptors(SpawnDescriptors fds) {
   if (fds.standard_input < 0) fds.standard_input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (fds.standard_input < 0) return false;
@@ -125,7 +126,7 @@ void leave_no_other_descriptor(int first) {
   for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-// Runs on the guardian's stack and in its memory until exec: it calls the kernel, changes its own locals and nothing else.
+// Shares the guardian's stack and memory until exec. So it only makes system calls and changes only its own local variables.
 [[noreturn, gnu::noinline]] void become_worker(const Child& child, char* const* arguments, char* const* environment,
                                                const SpawnDescriptors& descriptors, const rlimit& open_files) {
   ::setsid();

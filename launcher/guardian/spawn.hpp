@@ -1,6 +1,6 @@
-// Starting one worker process: its request as a value, the way it travels to the guardian (as bytes in the message, or in
-// a memfd where arguments and environment are large), and the fork itself. guardian_link.cpp packs the request. guardian.cpp
-// unpacks it and forks, so the guardian is the workers' parent.
+// Starts one worker process: the request as a value, its encoding for the guardian, and the fork itself. The encoded request is
+// sent as bytes in the message, or in a memfd if arguments and environment are large. guardian_link.cpp packs the request.
+// guardian.cpp unpacks it and forks, so the guardian is the workers' parent.
 #pragma once
 
 #include <sys/types.h>
@@ -15,18 +15,18 @@
 
 namespace ddprun {
 
-inline constexpr int kWorkerChannelFd = 3;  // where a worker finds its channel
+inline constexpr int kWorkerChannelFd = 3;  // descriptor number of the channel in a worker
 
-// What to run. Its descriptors are sent beside it: stdout and stderr are pipes or files, the channel is a socket.
+// What to run. Its descriptors are sent separately: stdout and stderr are pipes or files, the channel is a socket.
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
   std::vector<std::string> environment;  // NAME=value, complete
-  std::vector<int> cpus{};               // the only CPUs it may run on; empty: the guardian's
-  bool spare = false;                    // it waits and belongs to no round: sweeps pass it by until it is employed
-  bool shares_input = false;             // it inherits the guardian's standard input, which is the agent's; else /dev/null
+  std::vector<int> cpus{};               // the only CPUs it may run on; empty: the CPUs of the guardian
+  bool spare = false;                    // it waits and belongs to no round: sweeps ignore it until kEmploy
+  bool shares_input = false;  // it inherits the guardian's stdin, which is the agent's; otherwise its stdin is /dev/null
 };
 
-// The descriptor under a number that no worker's descriptor has, since dup2 places those at 0..3 in the child.
+// Moves a descriptor to a number above 3, since dup2 places a worker's descriptors at 0..3 in the child.
 int move_up(int fd);
 
 struct SpawnDescriptors {
@@ -36,7 +36,7 @@ struct SpawnDescriptors {
   int channel = -1;  // -1: none
 };
 
-// The error of a child before its program ran, written as a whole to a pipe (it is smaller than PIPE_BUF).
+// An error in the child before its program ran. It is written atomically to a pipe, since it is smaller than PIPE_BUF.
 struct SpawnError {
   enum class Stage : std::int32_t { kParentGone, kDescriptors, kCpus, kExec };
   std::int32_t worker = 0;
@@ -46,34 +46,35 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
-// oom_score_adj of a worker whose parent has `inherited`: the OOM killer should take it before the agent. A higher value stays,
-// as lowering needs a capability. A value below 0 protects the job from the OOM killer (a Guaranteed pod has -997), and stays.
+// oom_score_adj of a worker whose parent has `inherited`. It is raised so that the OOM killer chooses a worker before the
+// agent. A higher value stays, since lowering it needs a capability. A value below 0 stays too, since it protects the job from
+// the OOM killer (a Guaranteed pod has -997).
 constexpr long worker_oom_score(long inherited) {
-  constexpr long kWorker = 500;  // of 1000
+  constexpr long kWorker = 500;  // the maximum is 1000
   return inherited < 0 || inherited > kWorker ? inherited : kWorker;
 }
 
 // The request in the form that exec takes.
 struct UnpackedRequest {
   std::vector<char> bytes;         // the pointers point into it
-  std::vector<char*> arguments;    // with a null at the end
-  std::vector<char*> environment;  // as well
+  std::vector<char*> arguments;    // ends with a null
+  std::vector<char*> environment;  // ends with a null too
   std::vector<int> cpus;
 };
 
-// The request as bytes.
+// Encodes the request as bytes.
 std::string pack(const SpawnRequest& request);
-// The bytes in a memfd with CLOEXEC. Throws std::system_error.
+// Returns a memfd with CLOEXEC that contains the bytes. Throws std::system_error.
 int memfd_of(std::string_view bytes);
 // Throws std::runtime_error for a damaged request.
 UnpackedRequest unpack(std::vector<char> bytes);
-// The bytes of a memfd, which stays open. Throws std::system_error.
+// Reads the bytes of a memfd, which stays open. Throws std::system_error.
 std::vector<char> bytes_of(int memfd);
 
-// Makes a child that becomes the worker: session and group of its own, killed with its parent, no signal blocked, ignored ones
-// as in this process, limits as given, oom_score_adj raised, no descriptor but its own. Returns the pid; errors of the child
-// come as a SpawnError through `error_pipe` before it exits with 127. Throws std::system_error when no process can be made.
-// Call with one thread alive.
+// Makes a child that becomes the worker. The child has its own session and process group, and the kernel kills it if its parent
+// dies. It blocks no signal and ignores the same signals as this process. It gets the given limits, a raised oom_score_adj, and
+// only its own descriptors. Returns the pid. The child reports errors as a SpawnError through `error_pipe` before it exits with
+// 127. Throws std::system_error if no process can be made. Call it while this process has one thread.
 pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files);
 

@@ -1,5 +1,5 @@
-// How long workers were stopped: by SIGSTOP, a debugger's or a person's. No counter of the kernel has it, but the parent of a
-// process hears of it. guardian.cpp calls this at each SIGCHLD.
+// Measures how long workers were stopped by SIGSTOP, sent by a debugger or a user. The kernel has no counter for it, but
+// waitid() reports it to the parent process. guardian.cpp calls this at each SIGCHLD.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 namespace ddprun::guardian {
 
-// Tells the agent of each worker that continues. A worker that ends while it is stopped needs no such notice.
+// Sends the agent a notice for each worker that continues. A worker that ends while it is stopped needs none.
 inline void tell_of_stops(WorkerTable& workers, AgentSocket& agent, std::int64_t now_us) {
   for (siginfo_t info{}; ::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0; info = {}) {
     const auto number = workers.number_of_process(info.si_pid);

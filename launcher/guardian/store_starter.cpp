@@ -17,7 +17,7 @@ namespace ddprun::guardian {
 
 void StoreStarter::take_socket(const ReceivedRequest& received, int epoll) {
   epoll_ = epoll;
-  // The guardian's own descriptors leave room for those of workers.
+  // The guardian keeps its own descriptors above the numbers that workers' descriptors get.
   const int copy = received.descriptor_count < 1 ? -1 : ::fcntl(received.descriptors[0], F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
   if (copy >= 0) sockets_.listeners.push_back(copy);  // without free descriptors clients will be refused
   sockets_.only_this_machine = received.request.only_this_machine != 0;
@@ -29,7 +29,7 @@ bool StoreStarter::on_ready(const epoll_event& event) {
   const int fd = event.data.fd;
   if (std::ranges::find(sockets_.listeners, fd) != sockets_.listeners.end()) {
     if ((event.events & EPOLLHUP) != 0) {
-      stop_watching(fd);  // the agent closed its end: no more clients
+      stop_watching(fd);  // the agent closed its end, so no more clients come
     } else {
       start();
     }
@@ -41,7 +41,8 @@ bool StoreStarter::on_ready(const epoll_event& event) {
   return true;
 }
 
-// From here on the process has the sockets alone: a copy in the guardian would keep clients waiting after its death.
+// Only the store's process keeps the sockets. A copy in the guardian would keep clients waiting after the death of that
+// process.
 void StoreStarter::start() {
   int ends[2] = {-1, -1};
   int error = ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 ? 0 : errno;
@@ -80,7 +81,7 @@ void StoreStarter::tell_notes() {
   }
 }
 
-// Ended by itself, or by somebody else.
+// The process ended by itself, or another program killed it.
 void StoreStarter::reaped(const siginfo_t& info) {
   if (!is_running() || info.si_pid != pid_) return;
   tell_notes();
@@ -125,7 +126,7 @@ void StoreStarter::watch(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }
 
-// close() alone would leave it in the epoll set while the store's process has a copy.
+// close() alone would leave the descriptor in the epoll set while the store's process has a copy.
 void StoreStarter::stop_watching(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }

@@ -1,6 +1,6 @@
-// The store of a round's scripts, at the guardian: listening sockets until a first client knocks, then the process that serves
-// them (launcher/store_process). guardian.cpp owns one, and passes it what is about it. It tells the agent what people should
-// know of the process.
+// The guardian's part of the store for a round's scripts. It keeps the listening sockets until a first client connects, then
+// starts the process that serves them (launcher/store_process). guardian.cpp owns one and passes it the events of its
+// descriptors. It sends the agent the lines that the process writes for the user.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,16 +19,16 @@ class StoreStarter {
  public:
   explicit StoreStarter(AgentSocket& agent) : agent_(agent) {}
 
-  // kStore. Its descriptors are watched with this epoll from the last socket of the round on.
+  // kStore. When the last socket of the round has arrived, all its sockets are watched with this epoll.
   void take_socket(const ReceivedRequest& received, int epoll);
-  // False: the event is of somebody else.
+  // False: the event belongs to another descriptor.
   bool on_ready(const epoll_event& event);
-  // This child of the guardian's was reaped.
+  // A child of the guardian was reaped.
   void reaped(const siginfo_t& info);
-  // kEndStore: kills and reaps the process, and closes all. Afterwards nothing listens there.
+  // kEndStore: kills and reaps the process, and closes all sockets. Afterwards nothing listens at the port.
   void end();
   bool is_running() const { return pid_ > 0; }
-  // The children that are not the store's process, which does not end with the workers.
+  // `children` without the store's process, since it does not end with the workers.
   std::vector<pid_t> without(std::vector<pid_t> children) const;
 
  private:
@@ -43,7 +43,7 @@ class StoreStarter {
   int epoll_ = -1;
   script_store::StoreSockets sockets_;
   pid_t pid_ = -1;
-  int notes_ = -1;          // where the process writes lines for people; -1: nowhere
+  int notes_ = -1;          // pipe to which the process writes lines for the user; -1: none
   std::string unfinished_;  // the beginning of a line
 };
 

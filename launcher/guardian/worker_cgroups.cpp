@@ -74,7 +74,8 @@ bool WorkerCgroups::make_top() {
   if (!top_.empty()) return true;
   if (parent_.empty()) return false;
   remove_leftovers(parent_);
-  // An existing folder is another guardian's: in another PID namespace below the same cgroup a process can have the same pid.
+  // An existing folder belongs to another guardian: a process in another PID namespace below the same cgroup can have the same
+  // pid.
   const std::string name = std::string(kPrefix) + std::to_string(::getpid());
   constexpr int kMostNames = 100;
   int made = -1;
@@ -88,8 +89,7 @@ bool WorkerCgroups::make_top() {
     parent_.clear();  // no further attempts
     return false;
   }
-  // Passes the memory controller on to the workers' folders, if this folder has it. Otherwise the write fails, and nothing is
-  // lost.
+  // Enables the memory controller for the workers' folders if this folder has it. Otherwise the write fails without harm.
   if (v2_) write_to(top_ / "cgroup.subtree_control", "+memory");
   return true;
 }
@@ -100,7 +100,7 @@ fs::path WorkerCgroups::folder_now(pid_t pid) const {
   return tree ? tree->folder : fs::path();
 }
 
-// Only if the process is still where the agent started it.
+// Moves the process only if it is still in the cgroup in which the agent started it.
 bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
   return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
 }
@@ -109,7 +109,8 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
   const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
   if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
-    if (guardian::is_ending(pid)) return false;  // version 1 would say the root, whose limits are not the worker's
+    // Version 1 shows the root for an exiting process. The root's limits do not apply to the worker.
+    if (guardian::is_ending(pid)) return false;
     placed_[worker] = {now, oom_kills_in(now, version)};
     return false;
   }
@@ -119,8 +120,7 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   const std::int64_t before = oom_kills_in(place, version);
   if (!move(pid, place)) return false;
   placed_[worker] = {place, before};
-  // Children that it starts from now on are in the folder; those that it had started before are moved, until no new ones turn
-  // up.
+  // New children of the worker start in the folder. Earlier children are moved, until no unmoved one is found.
   std::set<pid_t> moved;
   for (bool more = true; more;) {
     more = false;

@@ -1,6 +1,6 @@
-// The part of HangState (launcher/decide/hang_state.hpp) that touches the system: owns the timer and the tool that reads
-// stacks, looks at processes, and carries out what HangState says when a round seems to hang. The agent (agent_shell.cpp) tells
-// it what moves, feeds what it finds to its state machine, and ends it with the round. Nothing is decided here.
+// The system side of HangState (launcher/decide/hang_state.hpp). It owns the timer and the tool that reads stacks, and it reads
+// the state of processes. It carries out HangState's actions when a round seems to hang. The agent (agent_shell.cpp) reports
+// progress to it, feeds its findings to AgentState, and ends it with the round. It makes no decisions.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,16 @@ namespace ddprun {
 class HangInquiry {
  public:
   struct Hooks {
-    // Whether a lack of progress matters now. Asked before anything else is done.
+    // True if a lack of progress matters now. Called first, before any other step.
     std::function<bool()> matters;
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
     std::function<void(int rank)> ask;            // sends PositionRequest
-    // The size of output that scripts write to files directly, to see whether it grows; nothing while it is not known. Only for
-    // scripts.
+    // Only for scripts: the size of output that they write to files directly, to see whether it grows. nullopt while it is
+    // unknown.
     std::function<std::optional<std::uintmax_t>()> bytes_in_files;
     std::function<void(std::vector<HangFinding>)> found;
-    // Finds the tool that reads stacks; nothing while the folders on PATH do not answer. Unset: find_stack_tool() is called
-    // here.
+    // Finds the tool that reads stacks. nullopt while the folders in PATH do not respond. Unset: find_stack_tool() is called
+    // directly.
     std::function<std::optional<StackTool>(bool python)> find_tool{};
   };
   using Round = HangState::Round;
@@ -41,7 +41,7 @@ class HangInquiry {
   void begin_round(const Round& round) { carry_out(state_.begin_round(round, Clock::now())); }
   void heard(int rank, const channel::FromWorker& message) { carry_out(state_.heard(rank, message, Clock::now())); }
   void printed(int rank) { state_.printed(rank, Clock::now()); }
-  // What kept workers waiting, and was no fault of theirs, is over.
+  // The workers were delayed by something outside of them, and now continue.
   void goes_on() { state_.goes_on(Clock::now()); }
   void gone(int rank) { carry_out(state_.gone(rank, Clock::now())); }
   void end_round() { carry_out(state_.end_round()); }
@@ -62,7 +62,7 @@ class HangInquiry {
   Hooks hooks_;
   HangState state_;
   boost::asio::steady_timer timer_;
-  std::uint64_t timer_number_ = 0;  // of the newest: the handler of an older one may be in the loop's queue already
+  std::uint64_t timer_number_ = 0;  // number of the newest timer: the handler of an older one may already be queued
   std::optional<StackTool> tool_;
   std::unique_ptr<StackRun> stack_run_;
 };

@@ -19,7 +19,7 @@ struct Call {
   const char* name;
 };
 
-// System calls in which programs wait. Those that newer architectures lack have no number there.
+// System calls in which programs wait. Newer architectures lack some of them, so these have no number there.
 constexpr std::array kCalls{
 #ifdef SYS_poll
     Call{SYS_poll, "poll"},
@@ -88,7 +88,7 @@ const char* meaning_of(char state) {
 
 std::string waits_in(long pid) {
   const std::string where = proc_line(pid, "wchan");
-  const std::string call = proc_line(pid, "syscall");  // "202 0x7f...", "running", or nothing without the permission
+  const std::string call = proc_line(pid, "syscall");  // "202 0x7f...", "running", or empty without the permission
   std::string text;
   if (!where.empty() && where != "0") text = "; the main thread waits in " + where;
   if (call.starts_with("running")) return text + "; the main thread is running";

@@ -1,13 +1,13 @@
-// What the kernel says in one line about a process that hangs: its state, where its main thread waits, and its CPU time. It is
-// part of the evidence of a hang (hang_inquiry.cpp). It reads /proc, which shows less to a process without the permission.
+// Describes a hanging process in one line: its state, where its main thread waits, and its CPU time. The line is part of the
+// evidence of a hang (hang_inquiry.cpp). It is read from /proc, which shows less to a process without the permission.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// "state S (sleeping), 12 threads, 3.2 s of CPU time; the main thread waits in futex_wait_queue (system call futex)". Empty
-// when there is no such process.
+// "state S (sleeping), 12 threads, 3.2 s of CPU time; the main thread waits in futex_wait_queue (system call futex)". Empty if
+// the process does not exist.
 std::string process_summary(long pid);
 
 // The name of a system call on this machine; "system call N" for an unusual one.

@@ -47,7 +47,7 @@ std::vector<std::string> stack_command(const StackTool& tool, long pid) {
   const std::string process = std::to_string(pid);
   if (tool.name == "py-spy") return {tool.path, "dump", "--pid", process};
   if (tool.name == "eu-stack") return {tool.path, "-1", "-p", process};
-  // gdb must read no start-up file, and no symbols from a server.
+  // gdb must not read start-up files or fetch symbols from a server.
   return {tool.path, "-nx", "-batch", "-p", process, "-iex", "set debuginfod enabled off", "-ex", "bt 40"};
 }
 
@@ -77,8 +77,8 @@ StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid,
                   }
                   done(std::move(frames));
                 },
-            // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, it leaves its process stopped
-            // for good.
+            // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, the process stays stopped
+            // forever.
             .reaped =
                 [pid, was_stopped = process_state(pid) == 'T'](int status) {
                   if (WIFSIGNALED(status) && !was_stopped) ::kill(static_cast<pid_t>(pid), SIGCONT);

@@ -1,6 +1,6 @@
-// The call stack of another process's main thread, read by a tool of the machine: py-spy for Python, else eu-stack, else gdb.
-// The tool runs beside the agent's event loop (tool_run.hpp) and is given up after a few seconds; hang_inquiry.cpp asks for one
-// rank after the other. The process continues afterwards if it ran before.
+// Reads the call stack of another process's main thread with a tool of the machine: py-spy for Python, else eu-stack, else gdb.
+// The tool runs in parallel to the agent's event loop (tool_run.hpp) and is killed after a few seconds. hang_inquiry.cpp reads
+// the stack of one rank after the other. Afterwards the process continues if it ran before.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct StackTool {
   std::string name;  // "gdb"; empty: no tool is installed
   std::string path;
 };
-// Searches PATH. `python`: whether the workers are Python programs.
+// Searches PATH. `python`: true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
 // The tool's command line for that process.
@@ -28,7 +28,7 @@ std::vector<std::string> frames_in(const std::string& output);
 
 class StackRun {
  public:
-  // Calls `done` once, with the frames or with one line that says why there are none; never after this object is destroyed.
+  // Calls `done` once, with the frames or with one line that explains why there are none; never after this object is destroyed.
   StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,
            std::function<void(std::vector<std::string>)> done);
 

@@ -64,9 +64,9 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
     std::exchange(hooks.done, nullptr)(output, trouble);
   }
 
-  // A tool that has closed its output is ending; SIGKILL makes sure. But a process that reads another one's memory, or asks a
-  // driver, may be deep in the kernel. So the event loop, which may have a lease to keep, reaps it later, and nobody waits for
-  // it.
+  // A tool that has closed its output is about to end; SIGKILL makes sure. But a tool that reads another process's memory, or
+  // calls a driver, may be stuck in the kernel. So the event loop, which may have a lease to renew, reaps it later and does not
+  // block.
   void end_tool() {
     timer.cancel();
     boost::system::error_code ignored;
@@ -76,7 +76,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
     ::kill(-pid, SIGKILL);
     if (reap()) return;
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-    if (pidfd < 0) return;  // no descriptors are left: init reaps the tool in the end
+    if (pidfd < 0) return;  // no free descriptors: init reaps the tool in the end
     end.assign(pidfd);
     await_end();
   }
@@ -105,7 +105,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
   std::array<char, 16384> chunk{};
   std::string output;
   pid_t pid = -1;
-  bool ended = false;  // the tool was told to end
+  bool ended = false;  // the tool was ordered to end
 };
 
 ToolRun::ToolRun(boost::asio::io_context& io, const std::vector<std::string>& command, std::chrono::milliseconds at_most,

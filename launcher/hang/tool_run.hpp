@@ -1,6 +1,6 @@
-// A program that the agent asks for something and that may take long or get stuck: it runs beside the event loop and is given
-// up after a while. One that is slow to die is reaped later by the event loop, and nobody waits for it. stack_tool.cpp reads
-// call stacks so, launcher/asked/gpu_look.cpp the use of GPUs.
+// Runs an external tool that may take long or hang. It runs in parallel to the event loop and is killed after a time limit. If
+// it is slow to die, the event loop reaps it later without blocking. stack_tool.cpp reads call stacks in this way,
+// launcher/asked/gpu_look.cpp the use of GPUs.
 #pragma once
 
 #include <chrono>
@@ -16,9 +16,9 @@ namespace ddprun {
 class ToolRun {
  public:
   struct Hooks {
-    // Called once, with all that it printed and what went wrong, or ""; never after the ToolRun is destroyed.
+    // Called once, with the tool's whole output and the error, which is "" on success; never after the ToolRun is destroyed.
     std::function<void(const std::string& output, const std::string& trouble)> done;
-    // It is reaped, with that status; this may come later, when the ToolRun is gone. May be empty.
+    // Called when the tool is reaped, with its status. This may happen after the ToolRun is destroyed. May be empty.
     std::function<void(int status)> reaped{};
   };
   ToolRun(boost::asio::io_context& io, const std::vector<std::string>& command, std::chrono::milliseconds at_most, Hooks hooks);

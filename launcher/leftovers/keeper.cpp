@@ -13,7 +13,8 @@
 namespace ddprun::guardian {
 namespace {
 
-// The process and all below it: one that only its parent knows would be missed.
+// Signals the process and all its descendants. SweepState knows only children of the guardian, so their descendants would be
+// missed.
 void signal_with_descendants(pid_t pid, int signal) {
   for (const pid_t below : descendants_of(pid)) ::kill(below, signal);
   ::kill(pid, signal);
@@ -50,7 +51,7 @@ bool Keeper::worker_left(int worker, SweepState::Ended how) {
 }
 
 void Keeper::signal(int worker, pid_t group, int signal, bool stops) {
-  look();  // a process that its parent has just left
+  look();  // finds a process whose parent has just ended
   bool group_lives = false;
   for (const pid_t pid : state_.left_by(worker)) {
     const bool in_group = ::getpgid(pid) == group;
@@ -62,7 +63,7 @@ void Keeper::signal(int worker, pid_t group, int signal, bool stops) {
   if (group_lives && signal != 0) ::kill(-group, signal);
   if (!stops) return;
   state_.worker_stopped(worker, signal != SIGINT && signal != SIGQUIT);
-  look();  // those that ignore SIGINT get SIGTERM
+  look();  // leftovers that ignore SIGINT get SIGTERM
 }
 
 void Keeper::kill_left_by(int worker) const {
@@ -98,7 +99,7 @@ std::vector<SweepState::Seen> Keeper::see() {
   return seen;
 }
 
-// Over half a second at least: deaths of other children lead to looks in between.
+// Measures over at least half a second, since deaths of other children lead to additional looks.
 bool Keeper::is_busy(pid_t pid, std::int64_t ticks) {
   constexpr std::int64_t kFewTicks = 3;  // 30 ms where a tick is 10 ms
   const SweepState::Time time = now();

@@ -1,5 +1,5 @@
-// Feeds SweepState with what /proc says of the processes that workers leave behind, and carries its orders out: signals, and
-// lines for the agent. The guardian owns one, calls look() when a child has ended or the timer fires, and keeps its events.
+// Feeds SweepState with the state in /proc of the processes that workers leave behind, and carries out its orders: signals, and
+// messages to the agent. The guardian owns one, and calls look() when a child has ended or the timer fires.
 #pragma once
 
 #include <sys/types.h>
@@ -20,10 +20,10 @@ class Keeper {
  public:
   struct Hooks {
     std::function<std::vector<pid_t>()> left;          // children that are neither workers nor spares nor the store
-    std::function<std::vector<WorkerMark>()> workers;  // of this round, ended ones included
+    std::function<std::vector<WorkerMark>()> workers;  // workers of this round, including ended ones
     std::function<void()> kill_cgroups;
-    std::function<void()> kill_children;                 // all of the round
-    std::function<void()> swept;                         // nothing is left that must be awaited
+    std::function<void()> kill_children;                 // all children of the round
+    std::function<void()> swept;                         // no leftover is left that must be awaited
     std::function<void(const std::string& name)> ended;  // this leftover was ended
   };
   explicit Keeper(Hooks hooks) : hooks_(std::move(hooks)) {}
@@ -31,19 +31,19 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // A timer, to be watched; -1: there is none, and only deaths of children lead to looks.
+  // A timer descriptor that the caller must watch. -1: there is no timer, and only deaths of children lead to looks.
   int timer();
-  // The process of a worker has ended. True: the worker still counts as running, because of what it has left.
+  // The process of a worker has ended. True: the worker still counts as running because of its leftovers.
   bool worker_left(int worker, SweepState::Ended how);
-  // Asks again. False: it has ended.
+  // The same question again, later. False: the worker has ended.
   bool keeps(int worker) const { return state_.keeps(worker, now()); }
   void forget_worker(int worker) { state_.forget_worker(worker); }
-  // The leftover that works for the job in the place of a worker.
+  // The leftover that works for the job instead of the worker's own process.
   std::optional<pid_t> works_for(int worker) const { return state_.works_for(worker, now()); }
-  // A signal to a worker whose own process has ended: what it has left gets it, and all below. `stops`: its job is being
-  // stopped.
+  // Sends a signal for a worker whose own process has ended. Its leftovers and all their descendants get it. `stops`: the
+  // worker is being stopped.
   void signal(int worker, pid_t group, int signal, bool stops);
-  // SIGKILL to all that a worker has left.
+  // Sends SIGKILL to all leftovers of a worker.
   void kill_left_by(int worker) const;
   void order(const SweepState::Order& order) { carry_out(state_.ordered(order, see(), now())); }
   // A child has ended, or the timer fired.

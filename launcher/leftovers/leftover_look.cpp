@@ -1,7 +1,8 @@
 // Implementation of leftover_look.hpp.
 //
-// Note: what counts as connected. A shell passes descriptor 3, the worker channel, on to all that it starts, so a daemon of a
-// start script holds it as well. The process that has spoken on it counts, and any process with a connection to the store.
+// Note: what counts as connected. A shell passes descriptor 3, the worker channel, to all processes that it starts, so a daemon
+// of a start script holds it too. So only the process that has spoken on the channel counts, and any process with a connection
+// to the store.
 #include "launcher/leftovers/leftover_look.hpp"
 
 #include <dirent.h>
@@ -24,7 +25,7 @@
 namespace ddprun::guardian {
 namespace {
 
-constexpr std::size_t kMostProcesses = 64;  // of one leftover and what is below it
+constexpr std::size_t kMostProcesses = 64;  // of one leftover and its descendants
 constexpr int kMostDescriptors = 4096;      // of one process
 constexpr std::size_t kMostName = 160;
 
@@ -43,7 +44,7 @@ std::vector<std::string> words_of(pid_t pid, const char* file) {
   return words;
 }
 
-// The fields of /proc/PID/stat behind the name; the first is the state. Empty: the process is gone.
+// The fields of /proc/PID/stat after the name; the first is the state. Empty if the process has ended.
 std::vector<std::string> stat_of(pid_t pid) {
   const std::string text = read_kernel_file(proc(pid, "stat").c_str()).value_or("");
   const std::size_t name_end = text.rfind(')');
@@ -110,7 +111,7 @@ std::string rank_in(const std::vector<std::string>& environment) {
   return "";
 }
 
-// A line of /proc/PID/status has the signals as a mask in base 16; bit 0 is signal 1.
+// A line of /proc/PID/status has the signals as a hexadecimal mask; bit 0 is signal 1.
 bool is_in_mask(const std::string& status, std::string_view key, int signal) {
   const std::size_t at = status.find(key);
   if (at == std::string::npos) return false;
@@ -118,7 +119,8 @@ bool is_in_mask(const std::string& status, std::string_view key, int signal) {
   return ((mask >> (signal - 1)) & 1) != 0;
 }
 
-// The session survives its leader; a daemon has another one, and the environment is left.
+// Looks at the session first, which survives its leader. A daemon has another session, so only its environment shows its
+// worker.
 const WorkerMark* whose(pid_t pid, const std::vector<WorkerMark>& workers) {
   const pid_t session = ::getsid(pid), group = ::getpgid(pid);
   for (const WorkerMark& worker : workers) {
@@ -131,7 +133,7 @@ const WorkerMark* whose(pid_t pid, const std::vector<WorkerMark>& workers) {
   return workers.size() == 1 ? workers.data() : nullptr;
 }
 
-// The word of a command that names the program: a script behind its interpreter, the module behind -m, or the first word.
+// Returns the word of a command that names the program: a script after its interpreter, the module after -m, or the first word.
 std::string program_word(const std::vector<std::string>& command) {
   if (command.empty()) return "";
   const std::string_view first = command[0];
@@ -170,7 +172,7 @@ bool runs_program(const std::vector<std::string>& words, const std::vector<std::
   if (words.size() >= command.size() && std::equal(command.rbegin(), command.rend(), words.rbegin())) return true;
   const std::string program = program_word(command);
   if (program.empty()) return false;
-  // A shell is no program of the job's own: "sh -c ..." and "bash run.sh" are judged by all of their words.
+  // A shell does not identify the job's program, so "sh -c ..." and "bash run.sh" must match in all words.
   const std::string name = program.substr(program.rfind('/') + 1);
   for (const char* const shell : {"sh", "bash", "dash", "zsh", "ksh", "env"}) {
     if (name == shell) return false;
@@ -190,7 +192,7 @@ bool was_reached(const WorkerMark& worker, const std::string& status) {
   for (int signal = 1; signal <= 64; ++signal) {
     if (((worker.signals >> (signal - 1)) & 1) == 0) continue;
     if (handles(status, signal)) return true;
-    // A shell lets its background processes ignore SIGINT and SIGQUIT, so to ignore these means nothing.
+    // A shell lets its background processes ignore SIGINT and SIGQUIT, so an ignored SIGINT or SIGQUIT proves nothing.
     if (signal != SIGINT && signal != SIGQUIT && is_in_mask(status, "SigIgn:", signal)) return true;
   }
   return false;

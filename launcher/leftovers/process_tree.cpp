@@ -36,8 +36,8 @@ std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
   return children;
 }
 
-// The fields behind the name, which may hold any character, in the line "pid (name) state ppid ..."; empty when the process is
-// gone.
+// The fields after the name in the line "pid (name) state ppid ...", since the name may contain any character. Empty if the
+// process no longer exists.
 std::string status_of(pid_t pid) {
   const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
   const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
@@ -63,8 +63,8 @@ std::vector<pid_t> children_from_scan() {
   return children;
 }
 
-// Waits until one of these children has ended, and returns those that have. Without pidfds, or free descriptors, it returns
-// all: then the caller waits for one after the other.
+// Waits until one of these children has ended, and returns the ended ones. If pidfds or free descriptors are missing, it
+// returns all children, and the caller waits for one after the other.
 std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
   std::vector<pollfd> handles;
   handles.reserve(children.size());
@@ -95,7 +95,7 @@ std::vector<pid_t> children_of_this_process() {
   return children_from_scan();
 }
 
-// The kernel has one list for each thread: of the children that the thread made.
+// The kernel has one list of children for each thread, so all threads are read.
 std::vector<pid_t> descendants_of(pid_t pid) {
   std::vector<pid_t> found;
   for (std::size_t next = 0; next <= found.size(); ++next) {
@@ -119,7 +119,7 @@ bool is_ending(pid_t pid) {
 }
 
 bool is_below_this_process(pid_t pid) {
-  constexpr int kMostSteps = 256;  // parents change while they are followed
+  constexpr int kMostSteps = 256;  // a bound, since parents may change during the walk
   for (int step = 0; step < kMostSteps && pid > 1; ++step) {
     pid = parent_of(pid);
     if (pid == ::getpid()) return true;
@@ -133,8 +133,8 @@ void reap_orphans_of_others() {
   }
 }
 
-// Whoever comes first is reaped first: one that waits in the kernel and cannot die must not keep alive what the others leave
-// behind, which becomes ours when they are gone.
+// Reaps children in the order in which they end. A child that is stuck in the kernel must not delay the others: their children
+// become ours only when they have been reaped.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
   for (;;) {
     std::vector<pid_t> children = children_of_this_process();

@@ -1,24 +1,26 @@
-// What becomes of the processes that workers leave behind, as a pure state machine. The guardian reports the processes that it
-// sees and the time; orders come out. launcher/leftovers/keeper.hpp feeds it and carries the orders out.
+// Decides when to wait for, terminate or kill the processes that workers leave behind, as a pure state machine. The guardian
+// reports the processes that it sees and the time; orders come out. launcher/leftovers/keeper.hpp feeds it and carries the
+// orders out.
 //
-// The problem. A worker starts processes of its own, and some outlive it: Python's resource tracker removes shared memory when
-// its parent is gone, a start script dies of the signal while the trainer behind it still saves, a start script ends although
-// it has started the trainer in the background. The guardian is a subreaper, so it becomes the parent of all of them. If it
-// killed them at once, shared memory would leak and saves would be lost. If it waited for all of them, a forgotten daemon would
-// keep a job from its end.
+// The problem. A worker starts other processes, and some of these leftovers outlive it. Python's resource tracker removes
+// shared memory when its parent has ended. A start script dies of a signal while its trainer still saves. A start script starts
+// the trainer in the background and exits. The guardian is a subreaper, so it becomes the parent of all of them. If it killed
+// them immediately, shared memory would leak and saves would be lost. If it waited for all of them, a forgotten daemon would
+// keep the job from ending.
 //
 // The rules.
-//   A worker that the agent stops has ended when nothing of it is left. The agent's own deadline kills it and them.
-//   A worker that exits with 0 has ended when no leftover works for the job: none is connected to the store or the worker
-//   channel, and none runs the worker's own program. A leftover has kGrace to connect, and longer while it is busy starting.
-//   The program counts only after kGrace: a process that a shell has just forked still has the shell's command line. It counts
-//   until it was idle for kIdle: a loop that a start script left in the background must not keep the job from its end.
-//   A worker that fails has ended at once.
-//   When all workers have ended, the agent orders a sweep. Leftovers have kGrace, then SIGTERM, then SIGKILL. One with a
-//   handler for SIGTERM, or that a signal has reached before, has the shutdown timeout before SIGKILL: it may be saving. The
-//   next round waits only for leftovers that hold what it needs.
+//   A worker that the agent stops has ended when all its leftovers have ended. The agent's own deadline kills it and them.
+//   A worker that exits with 0 has ended when no leftover works for the job. A leftover works for the job if it is connected to
+//   the store or the worker channel, or if it runs the worker's own program. A leftover has kGrace to connect, and more time
+//   while it is busy starting. The program counts only after kGrace, since a process that a shell has just forked still has the
+//   shell's command line. It counts until the leftover was idle for kIdle: a loop that a start script left in the background
+//   must not keep the job from ending.
+//   A worker that fails has ended immediately.
+//   When all workers have ended, the agent orders a sweep. Leftovers have kGrace to end, then get SIGTERM, then SIGKILL. A
+//   leftover that handles SIGTERM, or has received a signal before, may be saving: it has the shutdown timeout before SIGKILL.
+//   The next round waits only for leftovers that hold a resource that it needs.
 //
-//     round runs -- sweep is ordered --> sweeping, until none is left that must be awaited --> round is over
+//     round runs -- sweep is ordered --> sweeping, until no leftover must be awaited -------> round is over
 //     round runs -- the last child was a worker ------------------------------------------> round is over, without a sweep
 #pragma once
 
@@ -36,21 +38,21 @@ namespace ddprun::guardian {
 
 class SweepState {
  public:
-  using Time = std::chrono::milliseconds;   // of a clock that only grows
+  using Time = std::chrono::milliseconds;   // of a monotonic clock
   static constexpr Time kGrace{1000};       // for a leftover to end by itself; also the time between two looks
-  static constexpr Time kStarting{60'000};  // so old may a process be that still loads its libraries
-  static constexpr Time kIdle{60'000};      // a leftover that is not connected and is idle for so long does no work
+  static constexpr Time kStarting{60'000};  // a process up to this age may still be loading its libraries
+  static constexpr Time kIdle{60'000};      // a leftover that is not connected does no work if it is idle for this long
 
   enum class How : std::int32_t {
     kKill,  // SIGKILL now
-    kStop,  // the job is being stopped: leftovers have the rest of the time
+    kStop,  // the job is being stopped: leftovers have the rest of the stop time
     kEnd,   // the round failed
     kDone,  // all workers exited with 0: leftovers that work for the job continue
   };
   struct Order {
     How how = How::kKill;
-    Time timeout{0};          // kStop: what is left of the stop's time; kEnd, kDone: from SIGTERM to SIGKILL
-    bool next_round = false;  // another round follows, which waits only for what holds its resources
+    Time timeout{0};          // kStop: the rest of the stop time; kEnd, kDone: from SIGTERM to SIGKILL
+    bool next_round = false;  // another round follows, which waits only for leftovers that hold its resources
   };
   // A child of the guardian that is neither a worker nor a spare nor the store.
   struct Seen {
@@ -58,37 +60,37 @@ class SweepState {
     int worker = -1;            // the number of the worker that left it; -1: unknown
     bool connected = false;     // to the job's store or channel
     bool same_program = false;  // runs the worker's own program
-    bool holds = false;         // the next round may need what it has: a device, a port
+    bool holds = false;         // it holds a resource that the next round may need: a device, a port
     bool catches = false;       // it has a handler for SIGTERM
-    bool reached = false;       // a signal for its worker has reached it
-    bool busy = false;          // it has used CPU time since the look before
+    bool reached = false;       // a signal to its worker has reached it too
+    bool busy = false;          // it has used CPU time since the previous look
     Time age{0};
   };
-  // How a worker ended that has left something.
+  // How a worker with leftovers ended.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
     bool kill_children = false;  // all children of the round
-    bool swept = false;          // answer the agent
+    bool swept = false;          // report to the agent that the sweep is over
     std::vector<pid_t> terminate{};
     std::vector<pid_t> kill{};
-    std::vector<pid_t> named{};     // people should know that these were ended
-    std::optional<Time> look_at{};  // look again then
+    std::vector<pid_t> named{};     // these were ended and are named in a message to the user
+    std::optional<Time> look_at{};  // time of the next look
   };
 
-  // A worker with leftovers has ended. They are known from here on; call step() for what follows.
+  // A worker with leftovers has ended. Records the leftovers; call step() for the orders.
   void worker_left(int worker, Ended how, const std::vector<Seen>& seen, Time now) {
     ended_[worker] = how;
     see(seen, now);
   }
-  // The agent stops a worker that has ended. `reaches`: what it has left has got the signal, and does not ignore it.
+  // The agent stops a worker whose own process has ended. `reaches`: its leftovers have got the signal and do not ignore it.
   void worker_stopped(int worker, bool reaches) {
     if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
     for (auto& [pid, one] : all_) {
       if (one.worker == worker && reaches) one.reached = true;
     }
   }
-  // Whether a worker that has ended still counts as running, because of what it has left.
+  // True if a worker whose process has ended still counts as running because of its leftovers.
   bool keeps(int worker, Time now) const {
     const auto found = ended_.find(worker);
     if (found == ended_.end() || found->second == Ended::kFailed) return false;
@@ -130,7 +132,7 @@ class SweepState {
     return orders;
   }
 
-  // These leftovers are there now. Call it when a child has ended, and at Orders::look_at.
+  // `seen` are the leftovers that exist now. Call it when a child has ended, and at Orders::look_at.
   Orders step(const std::vector<Seen>& seen, Time now) {
     see(seen, now);
     Orders orders;
@@ -152,26 +154,26 @@ class SweepState {
     return orders;
   }
 
-  // The last worker was reaped. True when no process of the round is left, so that no sweep is needed.
+  // The last worker was reaped. True if no process of the round is left, so no sweep is needed.
   bool last_worker_ended(bool has_children) {
     if (has_children || sweeping_) return false;
     round_is_over_ = true;
     return true;
   }
 
-  // The coordinator has not answered in time: another one may lead the job by now, and its workers must be the only ones.
+  // The coordinator has not answered in time. Another one may lead the job by now, and only its workers may run.
   Orders grant_ended() {
     overdue_ = true;
     return {.kill_children = true};
   }
-  // The grant was extended, or has no end any more.
+  // The grant was extended, or no longer has an end.
   void grant_renewed() { overdue_ = false; }
 
-  // No process of the round is left that must be awaited. Returns true once.
+  // True if the round has no more process that must be awaited. Returns true only once.
   bool take_end_of_round() { return std::exchange(round_is_over_, false); }
-  // Whether a look can lead to an order.
+  // True if a look can lead to an order.
   bool looks() const { return sweeping_ || overdue_ || !all_.empty(); }
-  // Only leftovers of earlier rounds are there, and some are.
+  // True if there are leftovers, all of them from earlier rounds.
   bool has_only_kept() const {
     return !all_.empty() && std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.second.kept; });
   }
@@ -179,18 +181,18 @@ class SweepState {
  private:
   struct Leftover {
     int worker = -1;
-    bool connected = false;  // or was
+    bool connected = false;  // now or earlier
     bool same_program = false;
     bool holds = false;
     bool catches = false;
     bool reached = false;
     bool busy = true;
-    bool kept = false;  // of a round before
+    bool kept = false;  // from an earlier round
     bool named = false;
     std::optional<How> how;  // set by a sweep
     Time patience{0};        // from SIGTERM, or the signal that reached it, to SIGKILL
     Time since{0};
-    Time born{0};     // by its age when it was first seen
+    Time born{0};     // computed from its age when it was first seen
     Time busy_at{0};  // when it was last seen to be busy
     std::optional<Time> terminated{};
     bool killed = false;
@@ -205,7 +207,7 @@ class SweepState {
     return one.connected || (one.same_program && now >= one.since + kGrace && now < one.busy_at + kIdle);
   }
 
-  // A process whose worker runs is left alone: nothing has left it yet.
+  // Ignores processes whose worker still runs, since these are not leftovers yet.
   void see(const std::vector<Seen>& seen, Time now) {
     std::map<pid_t, Leftover> still;
     for (const Seen& one : seen) {
@@ -247,7 +249,7 @@ class SweepState {
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    if (!one.how) {  // its worker counts as running
+    if (!one.how) {  // no sweep has begun: its worker counts as running
       const auto worker = ended_.find(one.worker);
       if (worker == ended_.end()) return;
       if (worker->second == Ended::kStopped) return reach(one, terminate, look_at, now);
@@ -277,8 +279,9 @@ class SweepState {
     kill_at(*one.terminated + one.patience);
   }
 
-  // The signal of a stop goes to the process groups of workers. A leftover outside of these groups gets SIGTERM: immediately if
-  // it has a handler, otherwise after the grace period, since torch_shm_manager would die before it has removed its files.
+  // A stop sends its signal to the process groups of the workers. A leftover outside of these groups gets SIGTERM here. If it
+  // has a handler, it gets SIGTERM immediately. Otherwise it gets SIGTERM after the grace period, since torch_shm_manager would
+  // die before it has removed its files.
   template <class Terminate, class LookAt>
   static void reach(Leftover& one, const Terminate& terminate, const LookAt& look_at, Time now) {
     if (one.reached || one.terminated) return;
@@ -294,7 +297,7 @@ class SweepState {
   Order order_;
   Time deadline_{0};
   std::map<pid_t, Leftover> all_;
-  std::map<int, Ended> ended_;  // workers that have ended with something left, in this round
+  std::map<int, Ended> ended_;  // workers of this round that have ended with leftovers
   bool overdue_ = false;
   bool round_is_over_ = false;
 };

@@ -1,7 +1,7 @@
-// Whether a worker's error message blames its GPU: an error that a new process would meet again, since the device is broken,
-// gone, or must be reset by a person. Errors that a program can cause by itself (an illegal address, out of memory, a device
-// that is busy) are not among them. The words are those of cudaGetErrorString (CUDA Runtime API, "Error Handling") and of NVML;
-// both ddptrain's and Python's exceptions carry them on. Pure.
+// Finds out whether a worker's error message reports a failure of its GPU. A new process would get the same error, since the
+// device is broken, missing, or must be reset by a user. Errors that a program can cause by itself are not included (an illegal
+// address, out of memory, a busy device). The words are those of cudaGetErrorString (CUDA Runtime API, "Error Handling") and of
+// NVML. The exceptions of ddptrain and of Python contain them. Pure.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// The device's failure, in the driver's words.
+// The device's failure in the driver's words; nullopt if the message reports none.
 std::optional<std::string_view> device_failure_in(std::string_view message);
 
 }  // namespace ddprun

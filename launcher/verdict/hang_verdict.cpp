@@ -15,7 +15,7 @@ using channel::Phase;
 using channel::Position;
 using channel::Stage;
 
-// A key by which positions can be compared: earlier in the run is smaller. After `step` finished steps a run compares states,
+// A key for comparing positions; a smaller key is earlier in the run. After `step` finished steps a run compares states,
 // evaluates, saves, then continues.
 auto order_of(const Position& at) {
   int phase = 0;
@@ -41,7 +41,7 @@ auto order_of(const Position& at) {
   return std::tuple(0, at.step, phase, staged ? static_cast<int>(at.stage) : 0);
 }
 
-// What ranks that wait there need from the others; empty for a stage in which a rank waits for nobody.
+// What a rank at this position waits for. Empty for a stage in which a rank does not wait for other ranks.
 std::string awaited_in(const Position& at) {
   const std::string next = "of step " + format_count(at.step + 1);
   switch (at.phase) {
@@ -73,7 +73,7 @@ std::vector<int> ranks_where(std::span<const HangObservation> observations, auto
   return ranks;
 }
 
-// Names the ranks that have answered where they are, and wait.
+// Names the ranks that answered with a position in which they wait.
 std::string who_waits(std::span<const HangObservation> observations, const std::vector<int>& culprits) {
   for (const HangObservation& observation : observations) {
     const bool culprit = std::find(culprits.begin(), culprits.end(), observation.rank) != culprits.end();
@@ -161,7 +161,7 @@ HangVerdict judge_hang(std::span<const HangObservation> observations) {
   if (order_of(*first->position) != order_of(*last->position)) {
     return {culprits, Certainty::kSure, "is in " + place + who_waits(observations, culprits)};
   }
-  // All ranks are at the same position. If nobody waits for another rank there, each hangs by itself.
+  // All ranks are at the same position. If no rank waits for another one there, each hangs by itself.
   const bool waiting = !awaited_in(*first->position).empty();
   return {{first_of(culprits, "nobody is at the first place")},
           waiting ? Certainty::kGuess : Certainty::kSure,

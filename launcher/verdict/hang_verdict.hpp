@@ -1,6 +1,6 @@
-// Which rank a hanging round waits for, and how to say it: a process that is stopped or does not answer; else the one that is
-// the least far, while others wait for it in a collective. Pure; HangState
-// (launcher/decide/hang_state.hpp) asks, and feeds it.
+// Finds the rank that a hanging round waits for, and describes it: a process that is stopped or does not answer. Otherwise it
+// is the rank that is furthest behind, while others wait for it in a collective. Pure; HangState
+// (launcher/decide/hang_state.hpp) calls it.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ namespace ddprun {
 
 struct HangObservation {
   int rank = 0;
-  char process_state = '\0';                    // its letter in /proc/PID/stat
-  bool asked = false;                           // over the worker's channel
+  char process_state = '\0';                    // process state letter in /proc/PID/stat
+  bool asked = false;                           // the worker was queried over its channel
   std::optional<channel::Position> position{};  // the worker's answer
 };
 
@@ -29,14 +29,14 @@ struct HangVerdict {
 // `observations` is in the order of the ranks and not empty.
 HangVerdict judge_hang(std::span<const HangObservation> observations);
 
-// A worker of this node that hangs, or waits for one that does. The numbers are local ranks.
+// A worker of this node that hangs, or that waits for a hanging one. Ranks are local.
 struct HangFinding {
   int rank = 0;
   std::optional<std::string> blame{};  // set for the rank to blame: the reason
   std::vector<std::string> evidence{};
 };
 
-// Says where a worker is: "the backward pass of step 18".
+// Describes the position of a worker: "the backward pass of step 18".
 std::string describe(const channel::Position& position);
 
 }  // namespace ddprun

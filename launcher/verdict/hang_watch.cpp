@@ -11,8 +11,8 @@ namespace {
 constexpr HangWatch::Duration kBeforeAnythingIsKnown = std::chrono::minutes(10);
 constexpr HangWatch::Duration kShortestLearned = std::chrono::minutes(1);
 constexpr int kTimesTheLongest = 10;
-// A disk may stall for long although every earlier save took milliseconds. Killing the process that waits for the disk helps
-// nobody: what it writes would be lost.
+// A disk may stall for a long time although every earlier save took milliseconds. Killing the process that waits for the disk
+// does not help, since the data that it writes would be lost.
 constexpr HangWatch::Duration kShortestOfASave = std::chrono::minutes(10);
 
 std::size_t activity_index(Activity activity) {
@@ -43,9 +43,9 @@ void HangWatch::begin_round(int workers, Activity first, Others others, Time now
   workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .activity = first, .since = now});
 }
 
-// The watch learns only from finished pieces of work. It does not learn from a step that an evaluation or a save has cut short,
-// nor from parts of the start, since loading a library says nothing about loading data. Nor does it learn from the time in
-// which a rank says that it saves: a save in the background only copies then (wrote()).
+// The watch learns only from finished pieces of work. It does not learn from a step that an evaluation or a save has
+// interrupted. It does not learn from parts of the start, since the time for loading a library does not predict the time for
+// loading data. It does not learn from the time in phase kSaving either: a save in the background only copies then (wrote()).
 void HangWatch::entered(int rank, Activity next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);

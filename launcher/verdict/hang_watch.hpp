@@ -1,7 +1,7 @@
-// Whether a round still makes progress: a worker's messages (or a script's output) come in with their time, and out comes when
-// the round counts as hanging unless somebody moves before. Ranks wait for each other, so one that is late makes all of them
-// late, and one that still has time excuses all of them: a round hangs when every rank is over its limit. Pure;
-// launcher/decide/hang_state.hpp looks for the one that is to blame.
+// Watches whether a round still makes progress. Its input is the messages of the workers (or a script's output) with their
+// times. Its output is the time at which the round counts as hanging if no rank makes progress before. Ranks wait for each
+// other, so one late rank makes all of them late. And a rank that still has time excuses all of them. So a round hangs when
+// every rank is over its limit. Pure; launcher/decide/hang_state.hpp finds the rank to blame.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kActivities = 5;
 inline constexpr std::array<const char*, kActivities> kActivityNames{"start", "step", "evaluate", "save", "end"};
 
-// A limit that is not given is learned from the run: ten times the longest time that any rank has taken, at least one minute,
-// for a save at least ten minutes. Until anything is known it is ten minutes.
+// A limit that is not given is learned from the run. It is ten times the longest time that any rank has taken, but at least one
+// minute, and for a save at least ten minutes. Until a time is known, the limit is ten minutes.
 struct HangLimits {
   bool watch = false;
   std::array<std::optional<std::chrono::milliseconds>, kActivities> given{};
@@ -36,23 +36,24 @@ class HangWatch {
 
   explicit HangWatch(HangLimits limits) : limits_(limits) {}
 
-  // kUnheard: ranks on other nodes may save or evaluate while the ranks here wait, and this node does not hear of it.
+  // kUnheard: ranks on other nodes may save or evaluate while the ranks of this node wait, and this node gets no messages of
+  // them.
   enum class Others { kNone, kUnheard };
   void begin_round(int workers, Activity first, Others others, Time now);
   // The rank begins `next`. Ranks that are not watched are ignored.
   void entered(int rank, Activity next, Time now);
   // The rank has finished one piece of its activity, and continues.
   void stepped(int rank, Time now);
-  // A checkpoint was written in that time, in the background or not.
+  // A checkpoint was written in the duration `time`, in the background or not.
   void wrote(Duration time);
   void gone(int rank);
-  // No worker could be heard, since this process was stopped itself: all times begin again, and nothing is learned.
+  // No message could be received, since this process was stopped itself. All times begin again, and no limit is learned.
   void forgive(Time now);
 
-  // When the round hangs if no rank makes progress before; nothing when no rank is watched.
+  // Time at which the round counts as hanging if no rank makes progress before. nullopt if no rank is watched.
   std::optional<Time> deadline() const;
 
-  // For how long the rank has made no progress, and its limit.
+  // How long the rank has made no progress, and its limit.
   struct Silence {
     Activity activity = Activity::kStep;
     Duration lasted{};
@@ -60,7 +61,7 @@ class HangWatch {
     bool learned = false;
   };
   Silence silence_of(int rank, Time now) const;
-  // The longest limit that an agent of another node may have, which may have learned less.
+  // The longest limit that the agent of another node may use, since it may have learned less.
   Duration longest_elsewhere() const;
 
  private:

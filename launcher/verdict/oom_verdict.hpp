@@ -49,7 +49,7 @@ struct OomVerdict {
 // The agent calls this for every worker that ends.
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);
 
-// Whether a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's OutOfMemoryError.
+// True if a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's OutOfMemoryError.
 bool says_out_of_memory(std::string_view line);
 // Hash of the amount in the line ("Tried to allocate 2.00 GiB"), for comparison with that of another failure. 0 if the line has
 // no amount.

@@ -1,4 +1,4 @@
-// Implementation of restart_policy.hpp: four questions, asked in order, each a function.
+// Implementation of restart_policy.hpp: four checks in a fixed order, each a function.
 #include "launcher/verdict/restart_policy.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 // The exit code of the worker that is the first cause, if its exit is the cause (decision 4).
 int exit_code_of(const FailedRound& round) {
-  // A hanging worker dies of our own SIGKILL, so its status says nothing.
+  // A hanging worker dies of our own SIGKILL, so its status does not show the cause.
   const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();
   return code != 0 ? code : static_cast<int>(ExitCode::kBudgetSpent);
 }
@@ -59,13 +59,14 @@ bool same_failure(const FailedRound& a, const FailedRound& b) {
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_asked == b.memory_asked);
 }
 
-// Whether that round made progress, as far as it is known now: what survivors held is known when the next round has begun.
+// True if that round made progress, as far as known now. The step that survivors held is known only when the next round has
+// begun.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].published_more()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
 }
 
-// The last `rounds` rounds failed in the same way at the same step, and none but the first made progress.
+// True if the last `rounds` rounds failed in the same way at the same step, and only the first of them may have made progress.
 bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   for (std::size_t i = history.size() - static_cast<std::size_t>(rounds) + 1; i < history.size(); ++i)
@@ -73,7 +74,7 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
-// The last `rounds` rounds of a program that reports no steps asked in vain for the same amount of memory.
+// True if the last `rounds` rounds of a program that reports no steps failed to allocate the same amount of memory.
 bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));
@@ -199,19 +200,19 @@ rendezvous::Verdict restart_after(std::chrono::milliseconds delay, std::string w
   return {.restart = true, .why = std::move(why), .delay = delay};
 }
 
-// `used` and `used_for_cause` count restarts since the budget was last full, without the one to be decided.
+// `used` and `used_for_cause` count restarts since the budget was last full, without the one that is decided here.
 rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
   check(!history.empty(), "a restart is decided on without a failed round");
   const FailedRound& last = history.back();
   const RestartRules& rules = limits.rules;
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
-  // The worker got a signal that was not ours. That is no failure, and a restarted worker would be stopped again.
+  // The worker got a signal that was not ours. That is not a failure, and a restarted worker would be stopped again.
   constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
   if (limits.preempted_has_saved && last.status.signal == 0 && last.status.code == kPreempted)
     return give_up(kPreempted, "stopped by its workers after saving: run it again to go on");
   if (is_hopeless(last.cause, rules)) return give_up(exit_code_of(last), why_hopeless(last.cause));
 
-  // Halving the batch ends by itself, so it uses no budget; a policy may forbid it.
+  // The batch can be halved only a limited number of times, so such restarts use no budget. A policy may forbid them.
   if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
     return give_up(static_cast<int>(ExitCode::kOutOfMemory), "out of memory with nothing left to shrink");
   if (is_free(last) && for_cause.value_or(1) > 0)
@@ -265,8 +266,8 @@ rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::
   if (!is_free(failed)) ++history.used;
   ++used_for_cause;
   if (verdict.restart) ++after.restart_count;
-  // The config was valid when the job began, so a usage error of a replacement says nothing against the state of the others.
-  // Nor does bad data of a rank that has trained in this round; but the next start will meet that data again.
+  // The config was valid when the job began, so a usage error of a replacement does not make the state of the others suspect.
+  // Nor does bad data on a rank that has trained in this round. But the next start will read that data again.
   const bool bad_data = failed.cause == Cause::kUsage && failed.step > std::max<std::int64_t>(failed.resumed_from, 0);
   verdict.others_save = !verdict.restart && (failed.cause == Cause::kLateUsage || bad_data);
   verdict.preempted_once_saved = !bad_data;

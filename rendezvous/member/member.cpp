@@ -79,9 +79,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   lease_ = sensible(message.lease_ms);
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
-  if (link != kSelfLink)
-    handed_over_.reset();  // handed_over_ stays if this node leads itself: it may step down before it has
-                           // released a round
+  // handed_over_ stays if this node leads itself: it may step down before it has released a round
+  if (link != kSelfLink) handed_over_.reset();
   leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   grant_.lose_leader();
   clock_.begin();
@@ -230,9 +229,8 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
-  if (goes_on_)
-    saving_ = false;  // there will be a next round, and without a coordinator no node can learn the step at which
-                      // to save
+  // there will be a next round, and without a coordinator no node can learn the step at which to save
+  if (goes_on_) saving_ = false;
   // A test turns this rule off: then workers continue without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
   // Workers that save are not stopped: the remaining nodes will be in a round of the next coordinator. They wait for its

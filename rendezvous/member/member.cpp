@@ -258,7 +258,8 @@ void Member::hear(LinkId link, const Release& message) {
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
-  if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // its last workers still run, so it was not ready
+  if (starts && has_workers() && settings_.rules.wait_for_ready)
+    return;  // its last workers are still running, so it was not ready
   // The term is later than that of the Welcome if the coordinator raised its term for a node that joined after this one
   // (Coordinator::greet).
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);

@@ -195,7 +195,7 @@ class Door final : public std::enable_shared_from_this<Door> {
       case EBADF:
       case EINVAL:
         return More::kNo;
-      default:  // that connection is gone, or the network reports an error of that connection
+      default:  // that connection is gone, or a network error is pending on it
         return More::kYes;
     }
   }

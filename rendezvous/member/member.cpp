@@ -536,7 +536,8 @@ void Member::tick() {
     for (const LinkId silent : search_.dial_due(lease_, now_.steady, actions_)) voter_.forget(silent);
     return;
   }
-  if (knows_end()) return finish(ending_.exit_code, ending_.why, End::kOver);  // no other node could elect a coordinator
+  if (knows_end())
+    return finish(ending_.exit_code, ending_.why, End::kOver);  // no other node is left that could elect a coordinator
   if (stop_signal_ != 0) return after_saving(End::kGivenUp);
   const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
   finish(end.exit_code, end.why, end.end);

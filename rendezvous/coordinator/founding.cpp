@@ -14,7 +14,7 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
   if (done_) return true;
   if (first_.alone_after && *first_.alone_after <= now) return done_ = true;
   if (answers_missing_ > 0 && peers.all().size() > kMany) return false;
-  // A dead connection is not noticed at once. So a peer counts only for one lease after the newest stamp that it has sent back.
+  // A dead connection is noticed late. So a peer counts only for one lease after the newest stamp that it has sent back.
   const auto answers = [&](const auto& each) {
     const Peer& peer = each.second;
     return peer.here() && (each.first == self_ || time_of(peer.answered) + lease_ > now);

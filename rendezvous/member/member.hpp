@@ -54,8 +54,8 @@ struct Heard {
   FromCoordinator message{};
 };
 struct Tick {};
-// About this node's workers. The first failure is reported at once, and a later one if it turns out to be the cause. The agent
-// itself stops the node's other workers.
+// Failures of this node's workers. The first failure is reported immediately, and a later one if it turns out to be the cause.
+// The agent itself stops the node's other workers.
 struct WorkersFailed {
   FailureReport report{};  // the member fills in round, hostname and skew
 };

@@ -45,11 +45,11 @@ struct LinkClosed {  // or failed to open
   LinkId link = 0;
   bool may_return = false;  // a network failure or block: the process at the other end may still run
 };
-struct FromDialler {  // came over an accepted link
+struct FromDialler {  // received over an accepted link
   LinkId link = 0;
   FromMember message{};
 };
-struct FromListener {  // came over a dialled link
+struct FromListener {  // received over a dialed link
   LinkId link = 0;
   FromCoordinator message{};
 };
@@ -83,11 +83,11 @@ using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_e
                                node_event::ArbiterAnswered, node_event::SawRunDirectory, node_event::Local>;
 
 namespace node_action {
-struct ToDialler {  // goes over an accepted link
+struct ToDialler {  // sent over an accepted link
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct ToListener {  // goes over a dialled link
+struct ToListener {  // sent over a dialed link
   LinkId link = 0;
   FromMember message{};
 };

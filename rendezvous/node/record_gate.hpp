@@ -3,7 +3,7 @@
 // restarted process could contradict because it does not remember it: no vote, promise, knowledge of a round, or release. The
 // shell (or the simulator) passes all actions of node.hpp through this class, and reports each written record. Pure.
 //
-// |    Vote, Hello                  wait for all records before them
+//     Vote, Hello                  wait for all records before them
 //     Ping                         is sent immediately, with the round and the promise of the written record
 //     a coordinator's messages     wait until the promise of its own term is written; Release also waits for its roster
 //     Pong                         otherwise sent immediately; it reports no round as committed whose record is not written yet

@@ -6,8 +6,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Whoever was released into the round has heard its coordinator then, also when another round has followed. Nobody has sent
-// back a stamp of late: the next round began, and it had no authority over the one before.
+// A node that was released into a round has heard its coordinator at that time. That still counts after another round has
+// followed. Earlier, without recent stamps, the start of the next round took away the authority over the previous one.
 TEST_F(RunningRound, ARoundThatFollowsSoonTakesNothingFromItsAuthority) {
   const auto says_nothing_back = [&](LinkId link) {
     says(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
@@ -48,8 +48,8 @@ TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
   EXPECT_FALSE(over_.empty());
 }
 
-// Of two nodes and their arbiter one is gone, and the other ends its job in a round that nobody but it knows: the one that is
-// gone could still win the arbiter, and run the job again.
+// One of two nodes is gone, and the other ends its job in a round that only it knows. The lost node could still get the
+// arbiter's vote, and run the job again.
 class TwoAndAnArbiter : public RunningRound {
  protected:
   TwoAndAnArbiter() : RunningRound(1, Arbiter::kEtcd) {}

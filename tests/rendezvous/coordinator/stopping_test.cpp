@@ -134,7 +134,7 @@ class ThreeTrain : public RunningRound {
   }
 };
 
-// One of them is lost. Another node has got a signal before the coordinator hears of a signal to its own node.
+// One of them is lost. Another node has got a signal before the coordinator learns of a signal to its own node.
 class RoundThatEnds : public ThreeTrain {
  protected:
   RoundThatEnds() {

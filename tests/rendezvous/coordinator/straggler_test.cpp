@@ -65,8 +65,8 @@ TEST_F(RunningRound, ACoordinatorThatIsStuckItselfLetsAnotherNodeLead) {
   EXPECT_TRUE(stepped_down_->unfit);
 }
 
-// The coordinator's own workers were stuck while there was no other node to lead, so it stayed. Later nodes must not wait for
-// its workers.
+// The coordinator's own workers were stuck while there was no other node to lead, so it stayed. Otherwise all later nodes would
+// wait for its workers.
 TEST_F(RunningRound, ACoordinatorThatIsStuckAndAloneLetsAnotherNodeLeadOnceOneIsThere) {
   says(kOther, failure(true));
   on(coordinator_event::Closed{kOther});

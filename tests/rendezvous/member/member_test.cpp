@@ -136,9 +136,8 @@ TEST_F(OneMember, AfterARoundOfFewSaysAtOnceWhatItHasInstalled) {
   EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
 }
 
-// Its work was done, so it stayed to the end; and then the round was begun anew. It went on training, and took no signal.
-// Its coordinator's term has risen since the welcome, for a node that had promised a later one. After a restart this node would
-// have been refused: it knew a round of a term that it had not promised.
+// Its coordinator's term has risen since the welcome, for a node that had promised a later one. Without the promise, this node
+// would have been refused after a restart: it knew a round of a term that it had not promised.
 TEST_F(OneMember, PromisesTheTermOfItsRound) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto* remembered = find<member_action::Remember>(hear(release(7, 0)));
@@ -146,6 +145,8 @@ TEST_F(OneMember, PromisesTheTermOfItsRound) {
   EXPECT_EQ(member_.state().promised_term, 7u);
 }
 
+// It had finished its work, so it stayed until the end; then the round was started again. Earlier it trained again and ignored
+// the signal.
 TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -376,7 +377,6 @@ TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
   EXPECT_EQ(find<member_action::JobOver>(over), nullptr);
 }
 
-// One that led before, or gave up alone at the first address, does not end the job that others lead.
 TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   EXPECT_EQ(find<member_action::Say>(hear(Waiting{"waiting for host3"})), nullptr) << "nobody leads it yet";
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
@@ -387,6 +387,7 @@ TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   EXPECT_EQ(said->notice.text, "waiting for host3");
 }
 
+// A node that led before, or that gave up alone at the first address, must not end a job that other nodes lead.
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));

@@ -51,11 +51,11 @@ TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMill
   }
 }
 
-// Node 0 has founded a job of four, and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, to which
-// its guardian would say that it is dead. Its workers cannot be killed, so it steps down for another one to lead. Now node 0 is
-// back, and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers end
-// after all, and node 2 is back. It is still in the round that node 3 led: by a farewell it would have the vote that node 0
-// has. True: both train.
+// Node 0 has founded a job of four and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, and its
+// guardian would send node 2 a farewell. The workers of node 3 cannot be killed, so it steps down in favor of another node. Now
+// node 0 is back and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers
+// end after all, and node 2 is back. Node 2 is still in the round that node 3 led: a farewell would give it the vote that node
+// 0 already has. Returns true if both train.
 bool two_jobs_train(const Rules& rules) {
   FewNodes job(4, /*min_nodes=*/1, /*max_nodes=*/4, rules);
   const auto works = [&](std::initializer_list<int> numbers) {

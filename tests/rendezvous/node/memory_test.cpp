@@ -116,8 +116,8 @@ TEST_F(AFirstNode, AsksForALeaseAlsoWhereAnotherOneHasNotAskedToTheEnd) {
   EXPECT_FALSE(kept_->record.place_is_new);
 }
 
-// All of its nodes are signalled while it looks for some that are elsewhere: were it to be elected anew for those, nobody could
-// save.
+// All of its nodes get a signal while it looks for nodes elsewhere. If it stepped down to be elected again for those, no node
+// could save.
 TEST_F(AFirstNode, StepsDownForNobodyWhileItsJobIsStopped) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .places = {{"10.0.0.9", 7}}, .kept = true});

@@ -87,7 +87,7 @@ TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
   net.run_ready();
 }
 
-// The line tells the user why the node comes back as a new one.
+// The line explains to the user why the node comes back as a new one.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;
   ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);

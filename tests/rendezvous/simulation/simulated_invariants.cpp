@@ -102,8 +102,8 @@ void World::check_training(int index) {
   }
 }
 
-// In a new container, and somebody was out of reach while it asked, which it does for a lease: the one case that
-// docs/rendezvous.md promises nothing of.
+// True if the node lost its memory with its container, and another node was unreachable during its query, which takes a lease.
+// This is the only case for which docs/rendezvous.md promises nothing.
 bool World::begun_by_who_forgot_alone(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
@@ -149,7 +149,7 @@ void World::check_failure_is_known(const Round& round) {
   const auto found = rounds_.find(previous.origin());
   if (!previous.exists() || found == rounds_.end()) return;
   const Round& last = found->second;
-  // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
+  // A round in between, which few nodes know, has counted it. And a node that never learned of its round has no known state.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
   // A failure costs no restart if nodes were lost as well: workers fail when their peers are gone.
   if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||

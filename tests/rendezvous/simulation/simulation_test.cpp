@@ -93,8 +93,8 @@ TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   EXPECT_LE(all.excused, 1 + seeds / 100);  // detects rules that excuse too many runs
 }
 
-// Each node that begins to work asks all nodes a question, under all faults. No node gets an answer twice, or an answer to a
-// question of another node, and the job does not notice.
+// Each node that starts to train sends a query to all nodes, under all faults. No node gets an answer twice, or an answer to a
+// query of another node, and the job is not affected.
 TEST(Simulation, QuestionsToAllNodesAreAnsweredOnceAndDisturbNobody) {
   std::int64_t answers = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {

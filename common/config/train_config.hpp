@@ -177,7 +177,7 @@ struct EarlyStoppingConfig {
   std::int64_t patience = 0;    // number of evaluations without an improvement that ends the run; 0: off
   std::string metric = "loss";  // any metric of the evaluation
   FigureMode mode = FigureMode::kAuto;
-  double min_delta = 0;  // smallest difference that counts as an improvement
+  double min_delta = 0;  // an improvement must exceed this
 };
 
 struct CheckpointConfig {

@@ -32,8 +32,7 @@ struct RunState {
   RunLayout layout;
   int lock_fd = -1;  // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open as long as a process may write
   bool resumed = false;                     // there was a config.json of an earlier invocation
-  std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files exist with the right sizes; not
-                                            // verified
+  std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes; not verified
   bool finished = false;                    // according to its manifest, this config's last step is done
   std::string renamed_to;                   // after --fresh: the old directory's new name; otherwise empty
   std::string notes;  // for the console, one line each: harmless differences between the configs; if an older checkpoint shows

@@ -34,7 +34,7 @@ struct Say {
 // The coordinator no longer leads: close all links. The member of this node then looks for the next coordinator.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // a newer term that another node has promised; 0: unknown
+  std::uint64_t term = 0;  // a term that another node has promised; 0: unknown
   Address leader{};        // the address of another coordinator, if known
   bool unfit = false;      // this node must not lead again with its present workers
 };
@@ -49,7 +49,7 @@ struct Entrust {
   Address to{};
   FarewellKey key{};
 };
-// All nodes have confirmed the end of the job, or the time for confirmation has passed.
+// All nodes know that the job is over, or the time to learn it has passed.
 struct Finished {};
 }  // namespace coordinator_action
 using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,

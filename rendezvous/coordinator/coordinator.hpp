@@ -106,7 +106,7 @@ class Coordinator {
 
   // The reason why the next round does not start, for messages and for the simulator.
   std::string waits_for() const;
-  // True from the first stop request, or while workers save, or while the job is about to end.
+  // True while nodes want to leave after a stop signal, while workers save, or while the job is about to end.
   bool is_stopping() const {
     return !leaving_.empty() || save_next_ || phase_ == Phase::kSaving || phase_ == Phase::kConcluding;
   }

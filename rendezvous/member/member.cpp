@@ -79,7 +79,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   lease_ = sensible(message.lease_ms);
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
-  // handed_over_ stays if this node leads itself: it may step down before it has released a round
+  // handed_over_ stays if this node leads itself: it may step down before it has released a round.
   if (link != kSelfLink) handed_over_.reset();
   leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   grant_.lose_leader();
@@ -229,7 +229,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
-  // there will be a next round, and without a coordinator no node can learn the step at which to save
+  // There will be a next round, and without a coordinator no node can learn the step at which to save.
   if (goes_on_) saving_ = false;
   // A test turns this rule off: then workers continue without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
@@ -240,8 +240,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
         {.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once && stop_signal_ == 0});
   }
   if (saving_ && !has_workers()) return after_saving(End::kGivenUp);
-  if (stop_signal_ != 0 && !led_itself && in_round() && !has_workers()) {  // there is no coordinator that could allow this node
-                                                                           // to leave
+  if (stop_signal_ != 0 && !led_itself && in_round() && !has_workers()) {  // no coordinator can allow it to leave
     return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
   }
   phase_ = Phase::kLooking;
@@ -470,7 +469,7 @@ void Member::hear(LinkId link, const Conclude& message) {
   tell_leader(Concluded{message.ending.origin});
 }
 
-// All grants of the coordinator have ended or are unused, so the next coordinator need not wait.
+// No worker runs under a grant of the coordinator any more, so the next coordinator need not wait.
 void Member::hear(LinkId link, const HandOver& message) {
   if (!leads(link) || link == kSelfLink) return;
   voter_.release();

@@ -8,14 +8,14 @@
 // It owns the phase, the record, the leader with its last message, and the state of this node's workers. leader_search.hpp
 // decides whom to dial, voter.hpp when to vote, and grant.hpp until when workers may run.
 //
-// How it meets the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell connects
-// them.
-//     Member's StartWorkers            AgentState starts the round it names instead of counting rounds itself
-//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL), or holds them, and judges
+// How it is connected to the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell
+// passes on their actions and events.
+//     Member's StartWorkers            AgentState starts this round instead of counting rounds itself
+//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL) or holds them, and judges
 //     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
-//     AgentState's first failure       WorkersFailed at once, so that all nodes stop within one message's time
-//     AgentState's RoundSwept          WorkersEnded, or WorkersDone when all ended well
-//     AgentState's SignalArrived       StopRequested; the second one stays with AgentState: it kills
+//     AgentState's first failure       WorkersFailed immediately, so that all nodes stop within one message's time
+//     AgentState's RoundSwept          WorkersEnded, or WorkersDone if all ended well
+//     AgentState's SignalArrived       StopRequested; AgentState handles the second one itself: it kills
 //     Member's JobOver                 AgentState's Finish, with this exit code
 // decide_restart then runs at the coordinator (Coordinator's judge), once for the whole job.
 #pragma once

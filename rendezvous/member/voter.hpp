@@ -22,7 +22,7 @@ class Voter {
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void heard_leader(Time now);
-  void release() { promised_ = false; }  // all grants of its coordinator have ended
+  void release() { promised_ = false; }  // its coordinator gives no more grants
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
   // The time from which this node may be a candidate. It must wait while a candidate that got its vote may win.

@@ -293,8 +293,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
               inside_.emplace_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
-              if (coordinator_ && member_.looking()) {  // the member had no grant for a while, so it sends Hello again as other
-                                                        // nodes do
+              if (coordinator_ && member_.looking()) {  // without a grant for a while, it sends Hello again as other nodes do
                 inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
                 inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
               }

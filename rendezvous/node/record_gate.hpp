@@ -7,9 +7,8 @@
 //     Ping                         is sent immediately, with the round and the promise of the written record
 //     a coordinator's messages     wait until the promise of its own term is written; Release also waits for its roster
 //     Pong                         otherwise sent immediately; it reports no round as committed whose record is not written yet
-//     HandOver                     waits for all records before it, and Finish waits for it: after a later start, this node
-// must
-//                                  not have the vote that it gives away
+//     HandOver                     waits for all records before it, and Finish for it: after a later start, this node does not
+//                                  have the vote that it gives away
 //     StartWorkers                 waits for all records before it: the restarts that a round has cost must not be forgotten
 //     other orders to the workers  are passed on immediately; a stop order removes a start that still waits
 //     Resume, Resumed, Received    are sent immediately: their counts are not in the record

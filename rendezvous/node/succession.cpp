@@ -136,7 +136,7 @@ void Succession::hear(LinkId link, const Vote& vote) {
 }
 
 std::optional<PersistentState> Succession::won(const Candidate& self) const {
-  // this node has voted for a later term since
+  // This node has voted for a later term since.
   if (!election_ || self.state.promised_term != election_->term) return std::nullopt;
   std::optional<PersistentState> base = basis(self, voters_);
   if (base) base->promised_term = election_->term;

@@ -26,8 +26,7 @@ static_assert(kCauses == 19, "messages count by cause, so a new cause needs a ne
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
-inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // the largest query to the job's nodes, and the largest answer of
-                                                            // one node
+inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // limits of a query to the job's nodes, and of one node's answer
 inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 using NodeId = std::array<std::uint8_t, 16>;  // random; an agent keeps it when it reconnects or restarts

@@ -140,8 +140,7 @@ class Reader {
   void list(const char* field, std::vector<Element>& elements) {
     const std::uint32_t count = number<std::uint32_t>(field);
     check_size(field, count, list_limit<Element>());
-    check_size(field, count, rest_.size() / kLengthBytes);  // each entry has at least a length; this check avoids a useless
-                                                            // allocation
+    check_size(field, count, rest_.size() / kLengthBytes);  // each entry has at least a length; avoids a useless allocation
     elements.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<Element, std::string>) {

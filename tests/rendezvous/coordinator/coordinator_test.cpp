@@ -1,4 +1,4 @@
-// A coordinator's grants and the times of its answers, in schedules that the simulator's random seeds do not classify as slow.
+// A coordinator's grants and the times of its answers, in schedules in which the simulator would not notice a delay.
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <gtest/gtest.h>

@@ -62,8 +62,7 @@ TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
   const std::string place = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
   EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);
   EXPECT_EQ(reply_of(io, other, place, "other").answer, BallotAnswer::kOthers);
-  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);  // asked again, since the first answer may have been
-                                                                           // lost
+  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);  // asked again: the first answer may have been lost
   const std::string next = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 8}});
   EXPECT_EQ(reply_of(io, other, next, "other").answer, BallotAnswer::kMine);
 }

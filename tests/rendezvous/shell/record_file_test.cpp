@@ -87,8 +87,7 @@ TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
   ASSERT_TRUE(first->write(some_node()));
   EXPECT_FALSE(second->read().self);
   first.reset();
-  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // an agent that comes back after a crash keeps its
-                                                                      // identity
+  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // an agent keeps its identity after a crash
 }
 
 TEST(RecordFile, OnceForgottenNothingStays) {

@@ -352,7 +352,7 @@ void World::start(int index) {
   } else if (agent.life > 1) {  // the new identity, in case it gives up the old one
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
-    // random, since term_apart() relies on that
+    // Random, since term_apart() relies on that.
     if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);
   }
   agent.timer_at = kNever;
@@ -440,8 +440,7 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
   for (const std::string& why : std::exchange(ended_, {})) {  // a round that also began in this event is no loss for any node
     if (same_round) check_round_over(index, round, why);
   }
-  for (const RoundId& id : std::exchange(released_, {})) {  // all nodes have started, except the coordinator's own node, which
-                                                            // may start later
+  for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
     // If a slow disk delays a release, its nodes may be gone before it is sent.
     if (!disks_are_slow_ && std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
       violate("round " + name(id) + " has nodes that nobody is");

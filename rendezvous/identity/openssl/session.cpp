@@ -1,10 +1,10 @@
 // Implementation of session.hpp.
 //
-// Note: a refusal contains its reason. A refused peer must learn whether its token, its run id or its version is wrong, or the
-// user cannot fix it. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the
-// others we use numbers that no standard uses. kVersionAlert + our version reports the version. kReflectedAlert reports that a
-// peer has sent our own bytes back. Alerts are clear text at this point. An attacker who can forge one can also cut the
-// connection, and gains nothing more by it.
+// Note: a refusal says why. A refused peer must learn whether its token, its run id or its version is wrong, or the user cannot
+// fix it. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the others we use
+// numbers that no standard uses. kVersionAlert + our version reports the version. kReflectedAlert reports that a peer has sent
+// our own bytes back. Alerts are clear text at this point. An attacker who can forge one can also cut the connection, and gains
+// nothing more by it.
 #include "rendezvous/identity/openssl/session.hpp"
 
 #include <openssl/err.h>

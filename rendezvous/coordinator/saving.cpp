@@ -17,7 +17,7 @@ Saving::Saving(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox
 }
 
 void Saving::hear(const Peer& peer, const StopReady& message, Outbox& outbox) {
-  if (step_told_) {  // the node was asked again after a reconnect
+  if (step_told_) {  // the node was asked again
     if (step_ >= 0 && unsaved_.contains(peer.hello.node)) outbox.send(peer, StopAt{.round = round_, .step = step_});
     return;
   }

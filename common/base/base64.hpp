@@ -1,4 +1,4 @@
-// Bytes as text and back, in base64 (RFC 4648, section 4): for JSON that carries bytes which may be no text. Pure.
+// Base64 (RFC 4648, section 4), for JSON with bytes that may not be text. Pure.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline std::string to_base64(std::string_view bytes) {
   return text;
 }
 
-// Nothing for what to_base64() cannot have made, but for unused bits of the last digit.
+// Returns nullopt for text that to_base64() cannot have made, except for unused bits of the last digit.
 inline std::optional<std::string> from_base64(std::string_view text) {
   static constexpr std::uint8_t kNone = 64;
   static const auto kValues = [] {

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Compilers name files as they were asked to read them; people know them by their place in the repository.
+// Compilers name files by the path on their command line; messages show the path in the repository.
 std::string_view in_repository(std::string_view file) {
   constexpr std::string_view kThisFile = __FILE__;
   constexpr std::string_view kOurName = "common/base/check.cpp";

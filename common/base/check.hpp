@@ -1,25 +1,24 @@
-// Checks of what must hold by ddprun's own rules: "at least one", "only in this phase". They stay in release builds, whatever
-// NDEBUG says. One that does not hold is a bug of ours, so it throws an InternalError that names file and line, and never
-// aborts. In the agent the workers then stop, and the job ends with 89 (launcher/agent/own_failure.hpp). The guardian
-// says it on stderr and continues. A worker reports it and ends with 89. What users, workers or other nodes may do wrong is no
-// matter of checks; it has errors of its own.
+// Checks of ddprun's own invariants: "at least one", "only in this phase". They stay in release builds, independent of NDEBUG.
+// A failed check is a bug in ddprun, so it throws an InternalError with file and line, and never aborts. In the agent the
+// workers then stop, and the job ends with 89 (launcher/agent/own_failure.hpp). The guardian logs it to stderr and continues. A
+// worker reports it and ends with 89. Errors of users, workers or other nodes are not for checks; they have other error types.
 #pragma once
 
 #include <cstddef>
 
 namespace ddprun {
 
-// For the end of a switch that nobody reaches. `sentence` says what was found: "the round has no worker that failed".
+// For the unreachable end of a switch. `sentence` describes the problem: "the round has no worker that failed".
 [[noreturn]] void check_failed(const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-// `sentence` says what is wrong when it does not hold.
+// `sentence` describes the problem if the check fails.
 inline void check(bool holds, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (!holds) [[unlikely]] {
     check_failed(sentence, file, line);
   }
 }
 
-// What an optional, an owner or a pointer holds, which must be there.
+// Dereferences an optional, an owner or a pointer that must not be empty.
 template <class Maybe>
 auto& existing(Maybe& maybe, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(static_cast<bool>(maybe), sentence, file, line);
@@ -32,14 +31,14 @@ T& existing(T* pointer, const char* sentence, const char* file = __builtin_FILE(
   return *pointer;
 }
 
-// The first of a container that must not be empty.
+// The first element of a container that must not be empty.
 template <class Container>
 auto& first_of(Container& container, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(!container.empty(), sentence, file, line);
   return container.front();
 }
 
-// What belongs to a local rank, in a container that has one entry for each worker of the node.
+// The element of a local rank, in a container with one entry for each worker of the node.
 template <class Container>
 auto& of_rank(Container& by_rank, int rank, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(rank >= 0 && static_cast<std::size_t>(rank) < by_rank.size(), "this node has no worker of that local rank", file, line);

@@ -1,5 +1,5 @@
-// The error taxonomy: one exception type per kind of exit. Every message says what was expected, what was found, where, and
-// what to do next; it is shown to people as it is, after "ddprun: " or "ddptrain: ".
+// The error taxonomy: one exception type per kind of exit. Every message states what was expected, what was found, where, and
+// what to do next. It is shown to users unchanged, after "ddprun: " or "ddptrain: ".
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Base of all errors that end a program with an exit code of ddprun's own.
+// Base of all errors that end a program with one of ddprun's own exit codes.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -19,7 +19,7 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A wrong command line, config, data set or run directory: the user can mend it. Exit code 2, never restarted.
+// A wrong command line, config, data set or run directory, which the user can fix. Exit code 2, never restarted.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
@@ -37,7 +37,7 @@ class DivergedError : public Error {
   explicit DivergedError(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-// The operating system refused something that ddprun needs, or an invariant broke. Exit code 89.
+// The operating system refused a resource that ddprun needs, or an invariant broke. Exit code 89.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ExitCode::kInternal, message) {}

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// The loss comes behind the others; what is measured on samples that are held out of training, behind the test set's.
+// Moves the loss behind the other metrics, and metrics of the validation samples behind those of the test set.
 FigureList as_shown(FigureList figures) {
   std::ranges::stable_sort(figures, {}, [](const Figure& figure) {
     return (figure.name.starts_with("validation_") ? 2 : 0) +
@@ -20,7 +20,7 @@ FigureList as_shown(FigureList figures) {
 
 std::string figure_text(const Figure& figure) {
   const bool share = figure.name.ends_with("accuracy");
-  std::array<char, 400> number{};  // the largest double has 309 digits before its point
+  std::array<char, 400> number{};  // the largest double has 309 digits before its decimal point
   std::snprintf(number.data(), number.size(), share ? " %.2f %%" : " %.4f", share ? 100 * figure.value : figure.value);
   return figure.name + number.data();
 }

@@ -1,5 +1,5 @@
-// Says in plain words what is wrong with a JSON text: nlohmann's own messages begin with names of the library. Code that reads
-// a possibly damaged file calls it.
+// Explains in plain words what is wrong with a JSON text, since nlohmann's own messages begin with names of the library. Used
+// for files that may be damaged.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,13 +1,12 @@
-// The nearest integer of a number, without the C library's mathematics: ddprun does not load that library, which took 0.08 ms
-// of each start.
+// Rounds to the nearest integer without the C library's math library: ddprun does not load that library, which took 0.08 ms of
+// each start.
 #pragma once
 
 #include <algorithm>
 
 namespace ddprun {
 
-// Halves are rounded away from zero, as by std::llround. What is not within ±2^62 becomes the nearer of these two, NaN the
-// lower.
+// Rounds halves away from zero, like std::llround. A value outside ±2^62 becomes the nearer of these two limits, NaN the lower.
 constexpr long long nearest(double value) {
   constexpr double kLargest = 0x1p62;
   value = value > -kLargest ? std::min(value, kLargest) : -kLargest;

@@ -1,5 +1,5 @@
-// One callable made of several, for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant). Where no
-// part takes anything (auto), the compiler names the alternative of a variant that nobody has thought of.
+// Combines several callables into one, for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant).
+// Without a generic part (auto), the compiler reports each alternative of the variant that is not handled.
 #pragma once
 
 namespace ddprun {
@@ -8,11 +8,11 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-// C++20 deduces this by itself, but clang 14, whose clang-tidy reads these files, does not yet.
+// C++20 deduces this by itself, but clang 14 does not yet, and its clang-tidy reads these files.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// The alternatives that a visit passes over, each by its name. The visit's result is then an empty Result.
+// Ignores the named alternatives in a visit. The visit's result is then an empty Result.
 template <class Result, class Type>
 struct IgnoredOne {
   Result operator()(const Type& /*ignored*/) const { return Result(); }

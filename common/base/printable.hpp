@@ -1,4 +1,4 @@
-// Text that may quote anything from a user or a file, made safe for a terminal. The code that composes messages calls it. Pure.
+// Escapes text from a user or a file for a terminal. The code that composes messages calls it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace ddprun {
 
-// Of a text that is not empty. 0: it does not begin with a character of UTF-8.
+// Size of the first character; `text` must not be empty. 0 if it does not start with a UTF-8 character.
 std::size_t bytes_of_first_character(std::string_view text);
 
-enum class LineEnds { kEscape, kKeep };  // kKeep: of a text with several lines; tabs stay as well
+enum class LineEnds { kEscape, kKeep };  // kKeep: for a text with several lines; also keeps tabs
 
-// Control characters become \u00XX, so that no quoted key can move the cursor or change colours. Bytes that are not UTF-8
-// become \xXX. Everything else stays as it is.
+// Control characters become \u00XX, so that no quoted key can move the cursor or change colors. Bytes that are not UTF-8 become
+// \xXX. Everything else is unchanged.
 std::string printable(std::string_view text, LineEnds line_ends = LineEnds::kEscape);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of signal_name.hpp. The C library can name signals only from glibc 2.32 on.
+// Implementation of signal_name.hpp. The C library provides names of signals only since glibc 2.32.
 #include "common/base/signal_name.hpp"
 
 #include <algorithm>

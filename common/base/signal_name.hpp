@@ -1,4 +1,4 @@
-// The names of signals, as reports, console, errors and TORCHELASTIC_SIGNALS_TO_HANDLE write them.
+// Names of signals, for reports, console, errors and TORCHELASTIC_SIGNALS_TO_HANDLE.
 #pragma once
 
 #include <string>

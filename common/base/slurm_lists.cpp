@@ -42,7 +42,7 @@ std::string first_slurm_host(std::string_view list) {
     const std::string_view first = ranges.substr(0, ranges.find_first_of("-,"));
     if (first.empty() || first.find_first_not_of("0123456789") != std::string_view::npos)
       malformed("list of nodes", list, kExample);
-    host += first;  // as written: leading zeros belong to the name
+    host += first;  // unchanged: leading zeros belong to the name
     at = close + 1;
   }
   if (host.empty()) malformed("list of nodes", list, kExample);

@@ -9,13 +9,13 @@
 namespace ddprun {
 namespace {
 
-// Case, and dash or underscore, are writing habits and no mistakes.
+// Differences in case, and between dash and underscore, do not count as typing errors.
 char folded(char c) {
   if (c == '-') return '_';
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Counts insertions, deletions, replacements and swaps of neighbours.
+// Counts insertions, deletions, replacements and swaps of neighbors.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -33,7 +33,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Nobody mistypes a longer name, and the limit keeps hostile input cheap.
+// Longer names are not typing errors, and the limit keeps hostile input cheap.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string nearest(std::string_view typed, std::span<const std::string_view> ca
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words with nothing in common are within the limit too, but such a suggestion would not help.
+    // Two short words with nothing in common are also within the limit, but such a suggestion would not help.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;

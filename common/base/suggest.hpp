@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// The candidate with the smallest edit distance (dash and underscore are equal), or empty when none is near (distance above
-// max(2, length / 3)).
+// The candidate with the smallest edit distance (dash and underscore are equal), or empty if all distances exceed max(2, length
+// / 3).
 std::string nearest(std::string_view typed, std::span<const std::string_view> candidates);
 
 // " Did you mean 'x'?" or empty.

@@ -36,7 +36,8 @@ std::string read_bounded(const std::filesystem::path& file, std::size_t most, st
   if (!S_ISREG(status.st_mode)) throw UsageError(name + " is not a regular file");
   const auto size = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
   if (size > most) throw too_long(std::to_string(size));
-  // One byte of room more than the limit shows a file that grows while it is read, and one in /proc, whose size is 0.
+  // The buffer has one byte more than the limit. This detects a file that grows while it is read, and one in /proc, whose size
+  // is 0.
   std::string text(size + 1, '\0');
   std::size_t filled = 0;
   while (true) {

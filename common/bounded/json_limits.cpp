@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// What nlohmann's SAX parser calls. `false` stops it: the text is not JSON.
+// The callbacks of nlohmann's SAX parser. `false` stops it: the text is not JSON.
 class LimitScan {
  public:
   explicit LimitScan(const JsonLimits& limits) : limits_(limits) {}

@@ -1,4 +1,4 @@
-// A piece of a file or a message from another process, as an error text quotes it: printable and short. Pure.
+// Quotes a piece of a file or of another process's message in an error text: printable and short. Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Frames from messages and back. The JSON of a frame is an object with "type" and the fields of fields.hpp; keys and values of
-// store requests stand in it as their lengths, and their bytes follow behind it in the same order. Numbers that JSON doesn't
-// have (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md describes the format for authors of
-// another implementation.
+// Encodes messages as frames and decodes them. The JSON of a frame is an object with "type" and the fields of fields.hpp. For
+// keys and values of store requests it contains only the lengths; their bytes follow behind it in the same order. Numbers that
+// JSON does not support (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md describes the format
+// for authors of another implementation.
 #include "common/channel/codec.hpp"
 
 #include <algorithm>
@@ -205,7 +205,7 @@ class Reader {
         return;
       }
       if constexpr (std::is_same_v<T, Stage>) {
-        value = Stage::kSomewhere;  // of a newer minor version
+        value = Stage::kSomewhere;  // a stage of a newer minor version
         return;
       }
       throw ProtocolError("field " + name(field) + " has a value that is not known");
@@ -299,7 +299,7 @@ std::string encode_any(const Variant& message) {
       message);
 }
 
-// Returns nothing for a message of a newer minor version.
+// Returns nullopt for a message of a newer minor version.
 template <class Variant, std::size_t kIndex = 0>
 std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {
@@ -314,7 +314,7 @@ std::optional<Variant> decode_as(const std::string& type, const Json& json, std:
   }
 }
 
-// A peer of another major version means something else by everything but these fields.
+// Only these fields have the same meaning in all major versions.
 std::optional<Hello> hello_of_another_major(const Json& json) {
   const auto integer = [&json](const char* field) {
     const auto found = json.find(field);
@@ -351,11 +351,11 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
-  // Removes the messages that were handed out, so that the buffer holds no more than one frame and what arrived with its end.
-  // The rest moves only when it is the smaller part, so the cost of a byte stays constant.
+  // Removes the messages that were returned, so that the buffer holds no more than one frame and the data that arrived with its
+  // end. The rest is moved only if it is the smaller part, so the cost per byte stays constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
-    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // a large value has been here: gives its memory back
+    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // frees the memory after a large value
     buffer_.clear();
     consumed_ = 0;
   } else if (consumed_ > buffer_.size() / 2) {

@@ -1,8 +1,8 @@
 // Frames of the worker channel: 4 bytes length of the rest (little endian), 4 bytes length of the JSON, the JSON, and raw bytes
 // for binary values. Pure: bytes in, messages out; the callers own the sockets. Limits are checked before anything is
-// allocated; a frame that breaks them, or a known message with a wrong or missing field, throws channel::ProtocolError and the
-// caller closes the channel (a closed channel is no proof of death, the pidfd is). Unknown messages and fields, which a newer
-// minor version may have added, are ignored.
+// allocated. A frame that violates them, or a known message with a wrong or missing field, throws channel::ProtocolError, and
+// the caller closes the channel. A closed channel is no proof of death; the pidfd is. Unknown messages and fields, which a
+// newer minor version may have added, are ignored.
 #pragma once
 
 #include <cstddef>
@@ -31,16 +31,16 @@ class ProtocolError : public std::runtime_error {
 };
 
 // One complete frame, ready to be written. Invalid UTF-8 is replaced and long text is cut. Keys and values are never changed:
-// over their limit they throw ProtocolError.
+// those over their limit throw ProtocolError.
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
-// Collects bytes as they arrive and hands out complete messages. Take out all messages after each feed: then at most one
-// incomplete frame is held. After a ProtocolError the rest of the stream is meaningless.
+// Collects bytes as they arrive and returns complete messages. Take all messages after each feed: then at most one incomplete
+// frame is held. After a ProtocolError the rest of the stream is meaningless.
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);
-  // The next complete message of that direction that is known here, or nullopt when more bytes are needed.
+  // The next complete message of a known type, or nullopt if more bytes are needed.
   std::optional<FromWorker> next_from_worker();
   std::optional<FromAgent> next_from_agent();
 

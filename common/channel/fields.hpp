@@ -1,6 +1,6 @@
-// The one list of what is in each message of the worker channel: names as they stand in the frame's JSON, and the members
-// behind them. codec.cpp walks it in both directions, so writing and reading cannot disagree. The names of values are those of
-// --json, too (launcher/events/event_json.cpp).
+// The list of the fields of each worker channel message: their names in the frame's JSON, and the struct members. codec.cpp
+// walks it in both directions, so writing and reading cannot disagree. --json uses the same names for enum values
+// (launcher/events/event_json.cpp).
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Collects figures of steps by their names until progress is told. A loop of somebody's own has one (trainer/library), and so
-// has the library of the channel (sdk/channel). Pure.
+// Collects metrics of steps by name until the next progress report. Used by a custom training loop (trainer/library) and by the
+// library of the channel (sdk/channel). Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace ddprun::channel {
 
 class NamedFigures {
  public:
-  // The newest value of a name counts. A message holds kMaxFigures names of this length: a longer one is cut, one more is left
-  // out.
+  // The newest value of a name counts. A message holds kMaxFigures names of at most this length: longer names are cut, and
+  // further names are dropped.
   static constexpr std::size_t kLongestName = 100;
   void set(std::string name, double value) {
     if (name.size() > kLongestName) name.resize(kLongestName);
     if (by_name_.contains(name) || by_name_.size() < kMaxFigures) by_name_[std::move(name)] = value;
   }
-  // Three have fields of their own.
+  // loss, lr and samples_per_s have separate fields.
   void add_to(Progress& message) const {
     for (const auto& [name, value] : by_name_) {
       if (name == "loss") {

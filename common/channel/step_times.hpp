@@ -1,6 +1,5 @@
-// Collects how long steps took on one rank until it is time to tell the agent (channel::Pace). The trainer has one
-// (trainer/loop/step_pace.hpp), and so has the library of the channel (sdk/channel). Pure; python/ddprun/_pace.py does the
-// same.
+// Collects step times of one rank until the next report to the agent (channel::Pace). Used by the trainer
+// (trainer/loop/step_pace.hpp) and by the library of the channel (sdk/channel). Pure; python/ddprun/_pace.py does the same.
 #pragma once
 
 #include <chrono>
@@ -13,7 +12,8 @@
 
 namespace ddprun::channel {
 
-// All steps of a message together. Nothing where there are none or a number cannot be: a script may send any.
+// The sum over all steps of a message. nullopt if there are no steps or if a number is impossible: a script may send any
+// number.
 inline std::optional<StepTime> total_of(const Pace& pace) {
   constexpr std::int64_t kMostUs = 1'000'000'000'000'000, kMostSteps = 1'000'000'000;
   if (pace.times.empty()) return std::nullopt;
@@ -34,10 +34,10 @@ class StepTimes {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
-  // that are compared over less differ by the system's hiccups. Each message wakes the agent, so what
-  // is told within a second shares one, or within 200 ms where that is five steps of 20 ms and more: of such steps a
-  // straggler is named within 20. Where the newest step is told again, what it took meanwhile belongs to the next one.
+  // A step has finished. Returns the message to send now, if any. Steps shorter than 20 ms are combined to pieces of 100 ms:
+  // over shorter times, ranks differ by noise of the system. Each message wakes the agent, so reports within a second share one
+  // message. Within 200 ms, if there are five steps of 20 ms and more: a straggler is then reported within 20 such steps. If
+  // the newest step is reported again, its additional time counts for the next step.
   std::optional<Pace> add(StepTime one, Time now) {
     constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
     constexpr std::chrono::milliseconds kTellEvery{200}, kTellAtLatest{1000};

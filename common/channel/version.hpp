@@ -1,5 +1,5 @@
-// Whether both ends of a worker channel speak the same version (message.hpp), and the message for people if they don't. The
-// agent checks the first message of each worker and standby.
+// Checks that both ends of a worker channel have the same version (message.hpp), and explains a difference to users. The agent
+// checks the first message of each worker and standby.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The list of a config's mistakes, and how it is reported: all at once, in the order of the file, overrides last. Places and
-// hints are computed only for the problems that are shown, since each of them scans the whole text: a file with a hundred
-// thousand unknown keys is refused at once. Internal to common/config.
+// The list of a config's errors, and its report: all together, in the order of the file, overrides last. Places and hints are
+// computed only for the reported problems, since each of them scans the whole text. So a file with a hundred thousand unknown
+// keys is refused quickly. Internal to common/config.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace ddprun {
 
 class ConfigProblems {
  public:
-  // `text` must outlive this object; messages name the file as `name`.
+  // `text` must outlive this object; `name` is the file's name in messages.
   ConfigProblems(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {}
 
-  using Hint = std::function<std::string()>;  // computes the text behind the message
+  using Hint = std::function<std::string()>;  // computes the text after the message
 
   void add_at(std::size_t offset, std::string message, Hint hint = {});
   void add_override(std::size_t index, const std::string& override_text, const std::string& message, Hint hint = {});

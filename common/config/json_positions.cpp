@@ -1,5 +1,5 @@
-// Reads nlohmann's SAX events in step with a small scanner. At each event the scanner stands behind the token before, so the
-// event's token begins after spaces, comments and separators. The same scanner says what was expected where the syntax breaks.
+// Follows nlohmann's SAX events with a small scanner. At each event the scanner stands after the previous token, so the event's
+// token begins after spaces, comments and separators. At a syntax error, the same scanner determines what was expected.
 #include "common/config/json_positions.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// The first byte from `at` on that is neither space nor comment. Stops at a comment that does not end.
+// The first byte from `at` on that is neither space nor comment. Stops at an unterminated comment.
 std::size_t skip_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const std::string_view rest = text.substr(at);
@@ -90,7 +90,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
-    constexpr int kNumberTooLarge = 406;  // the one error of the parser that is no error of syntax
+    constexpr int kNumberTooLarge = 406;  // the only error of the parser that is not a syntax error
     report(error.id == kNumberTooLarge);
     return false;
   }
@@ -105,7 +105,7 @@ class Builder : public nlohmann::json_sax<Json> {
     std::string pointer_of_value;  // in an object: the pointer of the next value
   };
 
-  // Where the token of this event begins. nlohmann's parser has checked the separators, so at most one is skipped.
+  // The start of this event's token. nlohmann's parser has checked the separators, so at most one is skipped.
   std::size_t token_begin() const {
     const std::size_t begin = skip_space(text_, at_);
     const bool separator = begin < text_.size() && (text_[begin] == ',' || text_[begin] == ':');
@@ -137,7 +137,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // nlohmann's parser ends a number where JSON's grammar does, so it reads 010 as 0 with something after it.
+  // nlohmann's parser ends a number where JSON's grammar ends it. So it reads 010 as 0 followed by other text.
   bool number(Json value) {
     const std::size_t begin = token_begin();
     const std::string_view word = token_at(text_, begin);
@@ -148,7 +148,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json empty) {
     const std::size_t begin = token_begin();
-    constexpr std::size_t kMaxDepth = 64;  // JSON pointers of nested values would grow without end
+    constexpr std::size_t kMaxDepth = 64;  // without a limit, JSON pointers of nested values could grow arbitrarily
     if (levels_.size() == kMaxDepth) {
       add(begin, "expected at most " + std::to_string(kMaxDepth) + " levels of '{' and '['");
       return false;
@@ -210,7 +210,7 @@ class Builder : public nlohmann::json_sax<Json> {
     add(begin, message);
   }
 
-  // Reports a token that is wrong by itself, whatever was expected. Returns true when it did.
+  // Reports a token that is wrong in every context. Returns true if it did.
   bool report_token(std::size_t begin) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
     if (rest.starts_with("/*")) {
@@ -248,7 +248,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // Reports a broken number or literal where a value belongs: a sound one would not have been refused there.
+  // Reports a malformed number or literal at the place of a value: the parser would not have refused a correct one there.
   bool report_scalar(std::size_t begin, bool too_large) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
     if (too_large) {
@@ -279,7 +279,7 @@ class Builder : public nlohmann::json_sax<Json> {
   std::string_view text_;
   PositionedJson& out_;
   std::vector<Level> levels_;
-  std::size_t at_ = 0;  // behind the last token
+  std::size_t at_ = 0;  // after the last token
   std::size_t key_place_ = 0;
   Last last_ = Last::kBegin;
 };

@@ -1,8 +1,8 @@
-// The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
-// key by name, except in rules between two keys (rules.cpp).
+// The entries of the table, as shown to users in the schema and the reference. The code that reads and prints configs contains
+// no key names, except in rules between two keys (rules.cpp).
 //
 // Note [Why this file is long]
-// It is one table. A key is found in it from top to bottom in the order in which it is printed, and what is long are its rows.
+// It is one table with long rows. Its order is the order in which keys are printed.
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Pixels are within 0..1. Divided by less than this, they become numbers with which no training works.
+// Pixels are within 0..1. Division by a smaller number gives values with which training cannot work.
 constexpr double kSmallestStd = 1e-6;
 constexpr std::int64_t kMany = 1'000'000'000;  // keeps products of counts far from overflow
 

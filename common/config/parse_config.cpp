@@ -1,5 +1,5 @@
-// From text to values: syntax, then overrides, then each key by the table of keys.hpp, then the rules between keys. Every step
-// adds to one list of problems, so that all mistakes of a file are shown at once.
+// Converts text to values: syntax, then overrides, then each key by the table of keys.hpp, then the rules between keys. Every
+// step adds to one list of problems, so that all errors of a file are reported together.
 #include "common/config/parse_config.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string joined(const std::string& section, const std::string& name) {
   return section.empty() ? name : section + "." + name;
 }
 
-// The keys and sections that a config may have: ours, and those of the worker program.
+// The keys and sections that a config may have: the built-in ones, and those of the worker program.
 class KnownNames {
  public:
   explicit KnownNames(const TaskConfig& task) : keys_(keys_with(task)), sections_(sections_with(task)) {}
@@ -54,7 +54,7 @@ class KnownNames {
     return std::any_of(sections_.begin(), sections_.end(), [&](const Section& s) { return s.name == dotted; });
   }
 
-  // For a key in the wrong place ("lr" at the top) it suggests the right place; otherwise the nearest name of the section.
+  // Suggests the right place for a misplaced key ("lr" at the top), and otherwise the nearest name of the section.
   std::string suggestion(const std::string& section, const std::string& name) const {
     if (const std::size_t dot = name.find('.'); dot != std::string::npos && find(joined(section, name)) != nullptr) {
       return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
@@ -159,8 +159,8 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  // As the config will name it. Its own keys are needed to read the overrides, so this comes first; a value that is none is
-  // refused with the others.
+  // The worker that the config will name. It is needed first, since the overrides cannot be read without its keys. An invalid
+  // value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
     constexpr std::string_view kOverride = "worker=";
     Json value = json_.root.value("worker", Json());
@@ -208,8 +208,8 @@ class ConfigReader {
     std::erase_if(origins_, inside);
   }
 
-  // An override of a section's type replaces the type together with the keys that only the old type has: people expect that.
-  // Keys from other overrides are never dropped, and mistakes that the file had before stay mistakes.
+  // An override of a section's type also drops the keys that only the old type has, as users expect. Keys from other overrides
+  // are never dropped, and errors that the file had before stay errors.
   void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
     for (const Key& type : config_keys()) {
       const Json::json_pointer pointer(type.pointer());
@@ -239,7 +239,7 @@ class ConfigReader {
     try {
       Json value = Json::parse(text);
       if (!wants_text || value.is_string()) return value;
-    } catch (const Json::out_of_range&) {  // 1e999 is a number too, but no key accepts it
+    } catch (const Json::out_of_range&) {  // 1e999 is also a number, but no key accepts it
       if (!wants_text) return std::numeric_limits<double>::infinity();
     } catch (const Json::exception&) {
     }
@@ -276,7 +276,7 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // The value as it was written, when its parsed form says less: 99999999999999999999999, 1e-400.
+  // The value as written, if its parsed form shows less: 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;
@@ -333,7 +333,7 @@ class ConfigReader {
 
   // ---- rules between keys ----
 
-  // A key that the section's type doesn't have would silently do nothing.
+  // A key that the section's type doesn't have would be ignored silently.
   void check_types() {
     for (const Key& key : config_keys()) {
       if (key.of_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;
@@ -383,7 +383,7 @@ class ConfigReader {
   std::string_view text_;
   PositionedJson json_;
   std::map<std::string, Origin> origins_;  // values from overrides, by JSON pointer
-  std::set<std::string> failed_;           // pointers of wrong values, so that nothing is concluded from their defaults
+  std::set<std::string> failed_;           // pointers of wrong values: their defaults must not trigger further errors
   ConfigProblems problems_;
   TrainConfig config_;
   KnownNames known_{config_.task};

@@ -1,4 +1,4 @@
-// What is made from a TrainConfig: its text, its digest, and its differences from another one. All use the table of keys.hpp.
+// Serializes, hashes and compares configs. All of this uses the table of keys.hpp.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,7 +13,7 @@ namespace ddprun {
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   for (const Key& key : keys_with(config.task)) {
-    // A key without a meaning for this type would be refused when the text is read back.
+    // A key that this type does not have would be refused when the text is read back.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
   return root.dump(2) + "\n";
@@ -36,7 +36,7 @@ std::string config_digest(const TrainConfig& config) {
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
   for (const Key& key : keys_with(after.task)) {
-    // Where the types differ, keys that only one type has add nothing.
+    // If the types differ, keys that only one type has add no information.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
     if (old_value == new_value) continue;

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxConfigBytes = 4u << 20;
-constexpr int kPatienceMs = 5000;  // for a named pipe that nobody has opened for writing
+constexpr int kPatienceMs = 5000;  // for a named pipe without a writer
 
 bool is_pipe(const fs::path& file) {
   struct stat info {};
@@ -35,8 +35,8 @@ struct PipeEnd {
   ~PipeEnd() { ::close(fd); }
 };
 
-// Opening a named pipe waits for a writer, silently and for ever. The writer of a shell's <(command) is there already, and may
-// take its time.
+// Opening a named pipe would wait for a writer, silently and without limit. The writer of a shell's <(command) exists already,
+// and may take its time.
 std::string read_pipe(const fs::path& file, const std::string& kind) {
   const PipeEnd pipe{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   if (pipe.fd < 0) cannot_read(file, kind);
@@ -47,7 +47,7 @@ std::string read_pipe(const fs::path& file, const std::string& kind) {
     throw UsageError(file.string() + " is a named pipe that nobody writes to (waited for " +
                      std::to_string(kPatienceMs / 1000) + " s): name a " + kind + " file, or start its writer first");
   }
-  ::fcntl(pipe.fd, F_SETFL, 0);  // from here on reads block, as for a file
+  ::fcntl(pipe.fd, F_SETFL, 0);  // from here on reads block, as they do for a file
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t count = ::read(pipe.fd, text.data() + size, text.size() - size);

@@ -103,7 +103,7 @@ class Rules {
     }
   }
 
-  // The config can't repeat what an exported model fixes, and the built-in models take pictures only.
+  // An exported model already defines some keys, so the config must not repeat them. The built-in models take only images.
   void check_exported_models() {
     const TrainConfig& c = config_;
     if (!all_good({"/model/type", "/data/type"})) return;
@@ -184,7 +184,7 @@ class Rules {
     }
   }
 
-  // Of two classes with one name the second would have no sample, and the model one answer too many.
+  // If two classes had one name, the second would have no samples, and the model one output too many.
   void check_class_names() {
     const std::vector<std::string>& names = config_.data.class_names;
     if (names.size() == 1) {
@@ -200,7 +200,7 @@ class Rules {
     }
   }
 
-  // What a model of another kind would need says nothing of these samples.
+  // Keys that only another kind of model needs do not apply to these samples.
   void check_synthetic() {
     const TrainConfig& c = config_;
     const TrainConfig defaults;
@@ -214,7 +214,7 @@ class Rules {
               (of_tokens ? "model type \"gpt\" or \"llama\" only, found " : "samples that are no tokens, found model type ") +
               shown(find_key("model.type")->get(c)) + " (" + key.pointer() + ")");
     }
-    constexpr std::int64_t kMost = 100'000'000;  // numbers of a sample, and samples: each takes memory
+    constexpr std::int64_t kMost = 100'000'000;  // numbers per sample, and samples: each takes memory
     for (const auto& [samples, pointer] :
          {std::pair{c.data.train_samples, "/data/train_samples"}, {c.data.test_samples, "/data/test_samples"}}) {
       if (samples <= kMost || !all_good({pointer})) continue;
@@ -252,7 +252,7 @@ class Rules {
     }
     if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
     const bool llama = c.model.type == ModelConfig::Type::kLlama;
-    check_heads(llama ? 2 : 1);  // rotary positions turn pairs of numbers
+    check_heads(llama ? 2 : 1);  // rotary embeddings rotate pairs of numbers
     if (llama && c.model.n_kv_head > 0 && c.model.n_head % c.model.n_kv_head != 0) {
       add("/model/n_kv_head", /*of_key=*/false,
           "expected a divisor of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
@@ -260,7 +260,7 @@ class Rules {
     }
   }
 
-  // All heads have one width, a multiple of that.
+  // All heads have the same width, a multiple of `multiple`.
   void check_heads(std::int64_t multiple) {
     const ModelConfig& m = config_.model;
     const std::int64_t step = m.n_head * multiple;

@@ -1,4 +1,4 @@
-// The rules that bind keys of a config to each other. parse_config.cpp asks when each key has been looked at by itself.
+// The rules between keys of a config. parse_config.cpp checks them after each key has been checked alone.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,14 +12,14 @@ namespace ddprun {
 
 struct BrokenRule {
   std::string pointer;
-  bool of_key = false;  // to be shown at the key, or at its value
+  bool of_key = false;  // report it at the key; false: at its value
   std::string message;
 };
 
-// `failed`: pointers of wrong values. Nothing is concluded from these.
+// `failed`: pointers of wrong values, to which no rule is applied.
 std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed);
 
-// A value as messages show it.
+// A value as text for messages.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace ddprun

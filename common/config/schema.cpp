@@ -1,4 +1,4 @@
-// Two renderings of the table of keys. Tests call them, and whoever regenerates the committed files.
+// Two renderings of the table of keys. Tests and the generator of the committed files call them.
 #include "common/config/schema.hpp"
 
 #include <cmath>
@@ -98,14 +98,14 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   return out;
 }
 
-// "momentum" is allowed only with a type that has it. The default type needn't be written.
+// "momentum" is allowed only with a type that has it. The default type may be omitted.
 OrderedJson type_condition(const Key& key) {
   OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};
   return out;
 }
 
-// A key that only some types need is missing only with these.
+// A key that only some types need is required only for these.
 OrderedJson required_by_type(const Key& key) {
   return {{"if", type_condition(key)}, {"then", {{"required", {key.name}}}}};
 }
@@ -122,7 +122,7 @@ std::string leaf_of(const std::string& section) {
   return section.substr(section.rfind('.') + 1);
 }
 
-// Of somebody's own program: what it has is in the schema that it prints itself.
+// The schema of an unknown worker program. The program prints a schema with its keys itself.
 OrderedJson unknown_task_schema() {
   return {{"description", "The keys of a worker program of your own; its --schema prints a schema that has them."},
           {"type", "object"}};

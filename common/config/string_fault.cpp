@@ -10,7 +10,7 @@ namespace {
 
 using Kind = StringFault::Kind;
 
-// Reads a string from behind its opening quote on.
+// Reads a string, starting after its opening quote.
 class StringReader {
  public:
   StringReader(std::string_view text, std::size_t at) : text_(text), at_(at) {}
@@ -44,7 +44,7 @@ class StringReader {
     }
   }
 
-  // A character beyond the first 65,536 is written as two units, the high one first.
+  // A character beyond the first 65,536 is written as a surrogate pair, the high unit first.
   void read_unit_pair() {
     const std::uint32_t first = read_unit();
     if (fault_ || first < 0xd800 || first > 0xdfff) return;

@@ -1,4 +1,4 @@
-// What is wrong inside a JSON string, and where. json_positions.cpp asks when the parser has refused a text at a string. Pure.
+// Finds the first error inside a JSON string. json_positions.cpp calls it if the parser has refused a text at a string. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace ddprun {
 struct StringFault {
   enum class Kind {
     kEndOfText,  // the closing quote is missing
-    kLineEnd,    // likewise, on that line
+    kLineEnd,    // the closing quote is missing on that line
     kControlCharacter,
-    kEscape,    // what stands behind a backslash
-    kEncoding,  // no UTF-8
+    kEscape,    // an invalid escape after a backslash
+    kEncoding,  // not UTF-8
   } kind{};
   std::size_t offset = 0;
 };

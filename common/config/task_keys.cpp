@@ -20,7 +20,7 @@ using Value = TaskKey::Value;
 constexpr std::size_t kMostTaskKeys = 200;
 constexpr std::size_t kLongestName = 60;
 constexpr std::size_t kLongestHelp = 1000;
-constexpr double kLargestInteger = 9007199254740992;  // 2^53, as of IntegerKind
+constexpr double kLargestInteger = 9007199254740992;  // 2^53, as in IntegerKind
 
 bool is_key_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -30,7 +30,7 @@ bool is_key_name(const std::string& name) {
 
 IntegerKind integers_of(const TaskKey& key) {
   const double min = std::max(key.min, -kLargestInteger), max = std::min(key.max, kLargestInteger);
-  IntegerKind kind{.min = static_cast<std::int64_t>(min), .max = static_cast<std::int64_t>(max)};  // cut toward zero
+  IntegerKind kind{.min = static_cast<std::int64_t>(min), .max = static_cast<std::int64_t>(max)};  // rounded toward zero
   if (static_cast<double>(kind.min) < min) ++kind.min;
   if (static_cast<double>(kind.max) > max) --kind.max;
   return kind;
@@ -57,7 +57,7 @@ nlohmann::json json_of(const Value& value) {
   return std::visit([](const auto& held) { return nlohmann::json(held); }, value);
 }
 
-// What is wrong with an entry; empty: nothing.
+// The problem of an entry; empty if it has none.
 std::string fault_of(const TaskKey& key) {
   const bool number = std::holds_alternative<double>(key.value);
   const bool counts =
@@ -116,7 +116,7 @@ void TaskConfig::set(std::string_view name, Value value) {
   for (std::size_t i = 0; i < values_.size(); ++i) {
     if (keys()[i].name != name) continue;
     values_[i] = std::move(value);
-    return;  // names differ
+    return;  // names are unique
   }
 }
 
@@ -156,7 +156,7 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-// The functions find the value by its name, so an entry fits each config whose program has this table.
+// The functions look the value up by name, so an entry works with each config whose program has this table.
 std::vector<Key> keys_with(const TaskConfig& task) {
   std::vector<Key> out = config_keys();
   for (const TaskKey& own : task.keys()) {

@@ -1,9 +1,10 @@
-// Why a round failed, in one word. launcher/decide/round_judgement.cpp finds the cause, and launcher/verdict/restart_policy.cpp
-// says whether a restart can help. Nodes send it to each other; the report and the restart policy's file name it. Add a new
-// cause at the end, since its number is on the wire between nodes, and move kLastCause, which the compiler does not check. It
-// does name each switch that lacks the cause: name_of() here, why_hopeless() and may_be_restarted() in restart_policy.cpp. Once
-// kLastCause has moved, it also names the two formats that count by cause: messages and records of nodes. Tests ask for the
-// name in docs/schemas. If a worker says the cause itself, common/channel has a kind for it.
+// The kind of failure of a round. launcher/decide/round_judgement.cpp finds the cause, and launcher/verdict/restart_policy.cpp
+// decides whether a restart can help. Nodes send it to each other; the report and the restart policy's file contain its name.
+// To add a cause, append it at the end, since its number is on the wire between nodes, and move kLastCause, which the compiler
+// does not check. The compiler does report each switch that lacks the cause: name_of() here, why_hopeless() and
+// may_be_restarted() in restart_policy.cpp. After kLastCause has moved, it also reports the two formats that count by cause:
+// messages and records of nodes. Tests check for the name in docs/schemas. If workers report the cause themselves,
+// common/channel needs a kind for it.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,13 @@ enum class Cause : std::uint8_t {
   kStopped,
   kTimerExpired,
   kStuck,
-  kHostOutOfMemory,       // the kernel's OOM killer has killed it, as its counters say
+  kHostOutOfMemory,       // the kernel's OOM killer killed it, according to its counters
   kSuspectedOutOfMemory,  // SIGKILL from an unknown sender while memory was short
   kHang,
-  kCorruptState,  // its training state differs from the other ranks', although all did the same
+  kCorruptState,  // its training state differs from that of the other ranks, although all ran the same steps
   kDevice,        // its GPU is broken or gone (device_failure.hpp)
   kSuperseded,    // another start continues this run
-  kLateUsage,     // a usage error of a worker after others began with the same config: something has disappeared
+  kLateUsage,     // a usage error of a worker after others started with the same config: something has disappeared
 };
 inline constexpr Cause kLastCause = Cause::kLateUsage;
 inline constexpr std::size_t kCauses = static_cast<std::size_t>(kLastCause) + 1;

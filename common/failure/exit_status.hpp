@@ -1,4 +1,4 @@
-// How a process ended.
+// The exit status of a process.
 #pragma once
 
 #include <csignal>
@@ -6,15 +6,16 @@
 
 namespace ddprun {
 
-// How a process ended: by exit code or by signal.
+// By exit code or by signal.
 struct ExitStatus {
-  int code = 0;    // the argument of exit(); meaningless when signal is not 0
+  int code = 0;    // the argument of exit(); meaningless if signal is not 0
   int signal = 0;  // the signal that killed it; 0: it exited
   bool core_dumped = false;
   bool operator==(const ExitStatus&) const = default;
   bool ok() const { return code == 0 && signal == 0; }
   int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
-  // Of SIGKILL, which the OOM killer sends. A wrapper whose child was killed exits with 137; no other code is a sign of it.
+  // True for SIGKILL, which the OOM killer sends. A wrapper whose child was killed exits with 137; no other code indicates a
+  // SIGKILL.
   bool by_sigkill() const { return as_exit_code() == 128 + SIGKILL; }
 };
 

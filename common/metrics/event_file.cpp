@@ -27,8 +27,8 @@ double wall_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// The seconds of the new file's name: now, or one more than the newest there, which a restart within a second or a clock set
-// back would otherwise sort in front of.
+// The seconds in the new file's name: now, or at least one more than in the newest existing name. Otherwise a restart within a
+// second, or a clock that was set back, would sort the new file before that one.
 std::int64_t next_seconds(const fs::path& folder) {
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -54,7 +54,7 @@ struct EventFile::Impl {
   fs::path path;
   int fd = -1;
   std::function<void(const std::string&)> on_trouble;
-  bool troubled = false;  // and told
+  bool troubled = false;  // a problem was reported
   bool torn = false;      // a write failed
   std::string buffer;
 
@@ -76,8 +76,8 @@ struct EventFile::Impl {
   void write_out() {
     constexpr std::size_t kMostKept = 1 << 20;
     if (fd < 0) open();
-    if (fd < 0 && buffer.size() <= kMostKept) return;  // kept for when it can be made
-    // After a failed write the file may end in half a record, and readers stop there: nothing more would be seen.
+    if (fd < 0 && buffer.size() <= kMostKept) return;  // kept until the file can be created
+    // After a failed write the file may end in half a record, and readers stop there. So later records would not be read.
     std::string_view rest = fd >= 0 && !torn ? std::string_view(buffer) : std::string_view();
     while (!rest.empty()) {
       const ssize_t put = ::write(fd, rest.data(), rest.size());
@@ -98,7 +98,7 @@ EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::func
   impl_->on_trouble = std::move(on_trouble);
   impl_->folder = folder;
   impl_->buffer += tfrecord(file_version_event(wall_time_s()));
-  // START drops this step and later ones; the step resumed from is done and stays.
+  // Readers drop this step and later ones after START; the step from which the run resumed stays.
   impl_->buffer += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
   impl_->write_out();
 }

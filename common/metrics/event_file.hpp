@@ -1,6 +1,6 @@
 // TensorBoard event files with scalar summaries, readable by the real tensorboard: TFRecord framing (length, masked CRC-32C)
-// around protobuf's Event messages (event_record.hpp names the source of field numbers). Rank 0 only; each opening makes a new
-// file of the folder, and marks its start step (SessionLog START), so that TensorBoard drops what came after it in older files.
+// around protobuf's Event messages (event_record.hpp names the source of field numbers). Rank 0 only. Each opening creates a
+// new file in the folder and marks its start step (SessionLog START). So TensorBoard drops later steps of older files.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace ddprun {
 
 class EventFile {
  public:
-  // Makes <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>, whose name sorts behind all that are there, since that is
-  // the order TensorBoard reads in. Trouble is told once to `on_trouble`. A file that can't be made is
-  // tried again with each figure, which are kept for it (1 MiB at most); after a write that failed nothing more is written.
+  // Creates <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>. Its name sorts after all existing ones, since TensorBoard
+  // reads files in that order. The first problem is reported to `on_trouble`. If the file can't be created, each call of
+  // scalars() retries, and the metrics are kept until then (1 MiB at most). After a failed write nothing more is written.
   EventFile(const std::filesystem::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   ~EventFile();
   EventFile(const EventFile&) = delete;
@@ -26,8 +26,8 @@ class EventFile {
     std::string tag;
     double value;
   };
-  // In the file when this returns, by one write: a checkpoint may be published next, and what comes before it is not done again
-  // when the process is killed.
+  // The metrics are in the file when this returns, by one write. A checkpoint may be published next, and after a kill the steps
+  // before it are not repeated.
   void scalars(std::int64_t step, const std::vector<Scalar>& figures);
 
  private:

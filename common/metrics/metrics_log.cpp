@@ -30,8 +30,8 @@ void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
   if (!added) found->second = std::max(found->second, step);
 }
 
-// A whole line's record is of this run's past as far as it is kept: not past the resume point, and a record at all (a machine
-// that lost power can leave a line of zeros).
+// True if the line is kept: it is a complete record, and its step is not after the resume point. A machine that lost power can
+// leave a line of zeros.
 bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
   if (!record.is_object()) return false;
@@ -45,8 +45,8 @@ bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newes
 }
 
 struct Kept {
-  std::string text;       // the lines kept
-  bool is_prefix = true;  // they are the file's beginning: nothing was dropped before any of them
+  std::string text;       // the kept lines
+  bool is_prefix = true;  // they are the start of the file: no line before them was dropped
 };
 
 Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& newest) {
@@ -65,7 +65,7 @@ Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& n
   return kept;
 }
 
-// Throws std::system_error naming the file.
+// Throws std::system_error with the file's name.
 void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
   if (!fs::is_regular_file(file) || is_others_link(file)) return;
   std::string text;
@@ -99,7 +99,7 @@ MetricsLog::~MetricsLog() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-// What lies behind the resume point is cut before the first line of this process is there, and never again.
+// Lines after the resume point are cut before this process writes its first line, and never again.
 void MetricsLog::open() {
   if (!cut_) {
     try {
@@ -109,7 +109,7 @@ void MetricsLog::open() {
       trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step_) + " may appear twice");
     }
   }
-  // Without O_NONBLOCK a pipe would keep the start waiting for a reader.
+  // Without O_NONBLOCK the start would wait for a reader of a pipe.
   fd_ = open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   cut_ = cut_ || fd_ >= 0;
   if (fd_ < 0) {
@@ -155,11 +155,11 @@ void MetricsLog::put(const std::string& lines) {
   if (put > 0) remove_torn_line(put);
   trouble("cannot write " + file_.string() + ": " + std::strerror(reason) + "; some metrics will be missing");
   if (reason != ESTALE) return;
-  ::close(std::exchange(fd_, -1));  // that file is gone for good, its path may lead to another
+  ::close(std::exchange(fd_, -1));  // that file is gone permanently, and its path may lead to another one
   kept_ = lines;
 }
 
-// So that the next line, when there is space again, does not continue half of this one.
+// Otherwise the next line, after there is space again, would continue half of this one.
 void MetricsLog::remove_torn_line(std::int64_t bytes) {
   const off_t size = ::lseek(fd_, 0, SEEK_END);
   if (size < bytes || ::ftruncate(fd_, size - bytes) != 0) {

@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object a line, appended across restarts. Each line is one write, so a crash leaves at most a torn
+// metrics.jsonl: one JSON object per line, appended across restarts. Each line is one write, so a crash leaves at most a torn
 // last line, which the next opening drops. Rank 0 only. A full disk is reported once and does not stop training.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace ddprun {
 
 class MetricsLog {
  public:
-  // Opens for appending. Records of steps past `resume_step` ("step" greater than it) are cut, as is a torn last line; the cut
-  // is atomic. `on_trouble` is told once when the file can't be opened, cut or written. One that can't be opened is tried again
-  // with each record, and the records until then are kept for it (1 MiB at most); lines that can't be written are missing.
+  // Opens for appending. Cuts records with a "step" greater than `resume_step` and a torn last line; the cut is atomic.
+  // `on_trouble` is called once if the file can't be opened, cut or written. If it can't be opened, each record retries, and
+  // the records until then are kept (1 MiB at most). Lines that can't be written are lost.
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
@@ -24,7 +24,7 @@ class MetricsLog {
 
   // Adds "event" and "time_ns" (CLOCK_REALTIME) in front and writes the line.
   void write(const std::string& event, const nlohmann::ordered_json& fields);
-  // The largest "step" of the records of this event that are in the file; -1: there are none.
+  // The largest "step" of this event's records in the file; -1 if there are none.
   std::int64_t newest(const std::string& event) const;
 
  private:

@@ -13,7 +13,7 @@ struct OtherWord {
   std::string_view here;
 };
 
-// `here` begins with a key of train.json. Words without such a key say how it is done.
+// `here` starts with a key of train.json. Words without such a key have a description of the alternative.
 constexpr std::array kKeys{
     OtherWord{"learning_rate", "'optimizer.lr'"},
     OtherWord{"base_lr", "'optimizer.lr'"},

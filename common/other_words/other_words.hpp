@@ -1,5 +1,5 @@
-// What users write who know another tool: words of torchrun's relatives, PyTorch, Hugging Face and Lightning, and what means
-// the same here. Messages about an unknown option or key name it, since no edit distance finds it. Pure.
+// Maps words of other tools (torchrun's relatives, PyTorch, Hugging Face and Lightning) to the option or key with the same
+// meaning here. Messages about an unknown option or key use it, since edit distance cannot find these. Pure.
 #pragma once
 
 #include <string>

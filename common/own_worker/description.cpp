@@ -22,7 +22,7 @@ constexpr int kFormat = 1;
 constexpr std::array<std::string_view, std::variant_size_v<TaskKey::Value>> kTypes{"boolean", "integer",  "number",
                                                                                    "string",  "integers", "strings"};
 
-// One more than is possible is enough to be refused.
+// One more than allowed is enough to be refused.
 constexpr std::size_t kMostKeysRead = 1000;
 
 OrderedJson key_json(const TaskKey& key) {
@@ -112,7 +112,7 @@ WorkerDescription parse_description(const std::string& text) {
       if (worker.keys.size() == kMostKeysRead) break;
       worker.keys.push_back(key_of(key));
     }
-    (void)TaskConfig(worker.keys);  // refuses a table that is wrong
+    (void)TaskConfig(worker.keys);  // throws if the table is wrong
     return worker;
   } catch (const Json::exception& error) {
     throw UsageError("its JSON is no description: " + printable(json_problem(error, text)));

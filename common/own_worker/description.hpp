@@ -1,5 +1,5 @@
-// What a worker program says of itself: `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json), ddprun
-// reads it before anything is started, so that it knows the program's keys. Pure.
+// A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). ddprun
+// reads it before anything is started, to get the program's keys. Pure.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace ddprun {
 
 struct WorkerDescription {
   std::string name;
-  std::string version;    // its author's; may be empty
-  std::string ddprun;     // of the library that it was built with
-  std::string libtorch;   // likewise
-  int channel_major = 0;  // the version of the worker channel that it speaks
+  std::string version;    // the program's version; may be empty
+  std::string ddprun;     // version of the ddprun library with which it was built
+  std::string libtorch;   // version of LibTorch with which it was built
+  int channel_major = 0;  // the version of its worker channel
   int channel_minor = 0;
   std::vector<TaskKey> keys{};
   bool operator==(const WorkerDescription&) const = default;
@@ -23,8 +23,8 @@ struct WorkerDescription {
 // Ends with a newline.
 std::string description_json(const WorkerDescription& worker);
 
-// Fields that it does not know are of a later version and are passed over. Throws UsageError saying what was expected and
-// found: "expected a JSON object, found ...".
+// Ignores unknown fields, since a later version may add some. Throws UsageError with the expectation and the value found:
+// "expected a JSON object, found ...".
 WorkerDescription parse_description(const std::string& text);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The published checkpoints of a run directory, as far as names tell. Opening a directory (run_directory.cpp) and a directory
-// that was moved away (moved_run.cpp) ask for them; the trainer verifies them.
+// The published checkpoints of a run directory, by name only. Used when a directory is opened (run_directory.cpp) and after it
+// was moved away (moved_run.cpp); the trainer verifies the checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Their folders, newest first. The link `latest` is not used: a writer that is killed between its two renames leaves the old
-// link, and users remove it. Empty where there is no such folder.
+// Their folders, newest first. It does not use the link `latest`: a writer that is killed between its two renames leaves the
+// old link, and users remove it. Empty if there is no checkpoint folder.
 std::vector<std::filesystem::path> published_checkpoints(const RunLayout& layout);
 
 }  // namespace ddprun

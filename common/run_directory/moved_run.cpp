@@ -29,7 +29,7 @@ fs::path folder_of(int held_lock) {
   return same ? file.parent_path() : fs::path();
 }
 
-// By hard links, under a name that only the last call makes valid. Nothing is left where a link is refused.
+// Uses hard links, under a name that becomes valid only with the last call. Leaves nothing behind if a link is refused.
 void link_checkpoint(const fs::path& from, const fs::path& to) {
   std::error_code error;
   const fs::path half = to.parent_path() / (".tmp-" + to.filename().string() + "-" + std::to_string(::getpid()));
@@ -61,7 +61,7 @@ DirectoryIdentity identity_of_directory(const fs::path& path) {
 }
 
 int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock, const std::string& config) {
-  // In the old directory only the lock is gone: `rm -r` is at work and would find the new file in its way.
+  // The old directory is in place but its lock is gone: `rm -r` is running, and a new file would obstruct it.
   if (old != DirectoryIdentity{} && identity_of_directory(root) == old) return -1;
   std::error_code error;
   fs::create_directories(root, error);
@@ -72,7 +72,7 @@ int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock,
     const RunLayout to{root};
     link_newest_checkpoint({folder_of(held_lock)}, to);
     if (!config.empty() && !fs::exists(to.config())) write_file_atomically(to.config(), config);
-  } catch (const std::exception&) {  // a full disk: workers that start later report what they miss
+  } catch (const std::exception&) {  // a full disk: workers that start later report the missing files
   }
   return lock;
 }

@@ -1,5 +1,5 @@
-// Opens a run directory in this order: is it one at all (checked before anything is written into it), is it free, does the
-// config fit; only then it writes config.json. See run_directory.hpp.
+// Opens a run directory in this order: checks that it is a run directory (before anything is written into it), takes its lock,
+// and compares the config. Only then it writes config.json. See run_directory.hpp.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
@@ -48,14 +48,14 @@ fs::path tidy(const fs::path& root) {
 
 // ---- is it a run directory? ----
 
-// Names that may exist before config.json does: of a run that was killed at its very beginning, a token, logs of scripts, and
+// Names that may exist before config.json does: files of a run that was killed at its start, a token, logs of scripts, and
 // files of workers on a node that has never led the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
-         name == "lost+found" ||  // a volume's own folder, if the run has one to itself
+         name == "lost+found" ||  // a volume's own folder, if the run directory is a whole volume
          name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
-         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is just making it
+         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is creating it now
 }
 
 bool is_of_a_run(const std::string& name) {
@@ -99,7 +99,7 @@ void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& nam
   throw UsageError(layout.root.string() + " is not a run directory, it holds other files (" + foreign + "): " + kElsewhere);
 }
 
-// Refuses results without a config: nobody can tell whether this config continues them.
+// Refuses results without a config: it is unknown whether this config continues them.
 void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json")) return;
   for (const std::string& name : names) {
@@ -113,7 +113,7 @@ void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>&
 
 // ---- making and renaming ----
 
-// Whether `root` exists. Throws UsageError when it is not a folder.
+// Returns whether `root` exists. Throws UsageError if it is not a folder.
 bool refuse_all_but_a_folder(const fs::path& root) {
   std::error_code error;
   const fs::file_status status = fs::status(root, error);
@@ -136,7 +136,7 @@ void make_directory(const fs::path& root) {
 
 bool rename_without_replacing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  // File systems without that flag, such as NFS: our lock keeps other starts from doing the same at the same time.
+  // File systems without that flag, such as NFS: our lock keeps other starts from doing this at the same time.
   if (errno == EINVAL || errno == ENOSYS) {
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(to, ignored))) {
@@ -164,7 +164,7 @@ fs::path set_aside(const fs::path& root) {
 
 // ---- is there another place for the copies? ----
 
-// The nodes' copies are there in case the run directory is lost, and --fresh renames everything inside it.
+// The nodes' copies are for the case that the run directory is lost, and --fresh renames everything inside it.
 void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config) {
   if (config.checkpoint.local_dir.empty()) return;
   std::error_code unknown;
@@ -177,7 +177,7 @@ void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config)
 
 // ---- does the config fit? ----
 
-// A pipe would be waited for.
+// Reading a pipe would block.
 void refuse_all_but_a_file(const fs::path& config) {
   std::error_code unknown;
   if (!fs::exists(config, unknown) || fs::is_regular_file(config, unknown)) return;
@@ -185,7 +185,7 @@ void refuse_all_but_a_file(const fs::path& config) {
                    kElsewhere);
 }
 
-// `task`: the keys of the worker program that is to continue.
+// `task`: the keys of the worker program that will continue the run.
 TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
     return load_config(layout.config(), {}, nullptr, [&](const std::string&) { return task.defaults(); });
@@ -224,7 +224,7 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   }
 }
 
-// Otherwise a worker would find the file only when it lists checkpoints, and would be restarted in vain.
+// Otherwise a worker would fail only when it lists checkpoints, and would be restarted without result.
 void refuse_file_for_checkpoints(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
@@ -243,8 +243,8 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// Early stopping ended the run before its last step, and the config would wait longer now. The names of the values are the
-// trainer's (trainer/state/evaluation_rules.cpp).
+// True if early stopping ended the run before its last step, and the new config would wait longer. The names of the values are
+// those of the trainer (trainer/state/evaluation_rules.cpp).
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
   if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
@@ -255,7 +255,7 @@ bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
 }
 
-// Nothing that a pipe or a torn file says.
+// Returns an empty value for a pipe or a torn file.
 Json read_manifest_of(const fs::path& checkpoint) {
   const fs::path file = checkpoint / "manifest.json";
   std::error_code unknown;
@@ -264,7 +264,7 @@ Json read_manifest_of(const fs::path& checkpoint) {
   return Json::parse(in, nullptr, /*allow_exceptions=*/false);
 }
 
-// What shows without reading the files; empty: nothing.
+// Damage that is visible without reading the files; empty if there is none.
 std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
   if (!manifest.is_object()) return (checkpoint / "manifest.json").string() + " can't be read";
   const auto files = manifest.find("files");
@@ -282,8 +282,8 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
   return "";
 }
 
-// Not verified to the last byte: the trainer checks checkpoints before it uses them. It also names those that it passes over,
-// but does not run where an older one says that there is nothing to do.
+// Does not verify all bytes: the trainer checks checkpoints before it uses them. The trainer also reports those that it skips.
+// But it does not run if an older checkpoint shows that the run is finished.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   std::string damage, taken;
@@ -305,7 +305,7 @@ void read_latest(RunState& state, const TrainConfig& config) {
   const auto said_finished = manifest.find("finished");
   const auto epochs = integer("config_epochs"), max_steps = integer("config_max_steps");
   if (said_finished == manifest.end() || !said_finished->is_boolean() || !epochs || !max_steps) return;
-  // It was finished under the limits of that time; with larger limits it continues.
+  // The run was finished under its limits at that time; with larger limits it continues.
   const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
   state.finished =
       state.latest_step && said_finished->get<bool>() && !enlarged && !would_wait_longer(manifest, config.early_stopping);
@@ -333,8 +333,8 @@ class LockGuard {
   int fd_;
 };
 
-// A start that ended before the first step, mostly over a wrong path in the config, left nothing that another config could
-// spoil. Copies of checkpoints may be elsewhere, so run.json counts: it exists from the moment that training begins.
+// A start that ended before the first step, usually because of a wrong path in the config, left nothing that another config
+// could damage. Copies of checkpoints may be elsewhere, so run.json counts: it exists as soon as training begins.
 bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);
@@ -366,10 +366,10 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   LockGuard lock(take_run_lock(layout.root));
 
-  // The directory is locked from here on, so its present content counts. Files of starts that made no step stay, as without
+  // The directory is locked from here on, so its current content counts. Files of starts without any step stay, as without
   // --fresh.
   if (fresh == FreshStart::kRename && !nothing_was_trained(layout, names_in(layout.root))) {
-    // A link stays: the folder to which it leads, perhaps on a larger disk, is renamed and made again.
+    // A link stays: its target folder, perhaps on a larger disk, is renamed and created again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();
     make_directory(directory);

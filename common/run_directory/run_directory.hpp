@@ -1,5 +1,5 @@
-// The run directory: where its files are, who may write it, and whether a config may continue it. In a launched job the agent
-// owns it; under torchrun or alone, rank 0 of ddptrain does. Nothing here deletes what a run has produced.
+// The run directory: the place of its files, the right to write it, and the check whether a config may continue it. In a
+// launched job the agent owns it; under torchrun or alone, rank 0 of ddptrain does. Nothing here deletes results of a run.
 #pragma once
 
 #include <cstdint>
@@ -22,33 +22,33 @@ struct RunLayout {
   std::filesystem::path traces() const { return root / "traces"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
-  std::filesystem::path worker() const { return root / "worker.json"; }  // of a program of the user's own
+  std::filesystem::path worker() const { return root / "worker.json"; }  // of a custom worker program
   std::filesystem::path lock() const { return root / "lock"; }
   std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
 };
 
-// What open_run_directory() found.
+// The result of open_run_directory().
 struct RunState {
   RunLayout layout;
-  int lock_fd = -1;      // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open while anything may write
-  bool resumed = false;  // the config.json of an earlier invocation was there
-  std::optional<std::int64_t> latest_step;  // of the newest checkpoint whose files are there in their lengths; not verified
-  bool finished = false;                    // its manifest says that this config's last step is done
+  int lock_fd = -1;  // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open as long as a process may write
+  bool resumed = false;                     // there was a config.json of an earlier invocation
+  std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes; not verified
+  bool finished = false;                    // according to its manifest, this config's last step is done
   std::string renamed_to;                   // after --fresh: the old directory's new name; otherwise empty
-  std::string notes;  // for the console, one line each: harmless differences between the configs; where it is finished by an
-                      // older checkpoint, what is wrong with the newest
+  std::string notes;  // for the console, one line each: harmless differences between the configs; if an older checkpoint shows
+                      // that the run is finished, the damage of the newest
 };
 
 enum class FreshStart { kNo, kRename };
 
-// Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when the
-// directory can't be made or written; when a live run holds it (names host and pid); when a key differs that may not change
-// (lists such keys with both values and suggests --fresh); when it is no run directory; or when checkpoint.local_dir is inside
-// it. A config under which nothing was trained is replaced, whatever it says.
+// Creates or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError in these
+// cases: the directory can't be created or written; a live run holds it (reports host and pid); a key differs that may not
+// change (lists such keys with both values and suggests --fresh); it is not a run directory; or checkpoint.local_dir is inside
+// it. A config under which nothing was trained is replaced without a comparison.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
-// Checks the same without making, locking or writing anything, for --dry-run. Throws like open_run_directory(), except for what
-// only an attempt can tell: whether a folder can be made and written.
+// Checks the same without creating, locking or writing anything, for --dry-run. Throws like open_run_directory(), except for
+// errors that only an attempt shows: whether a folder can be created and written.
 RunState examine_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

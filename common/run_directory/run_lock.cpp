@@ -28,9 +28,8 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGuardianTime{5};  // for the guardian to end what a killed agent left
-// A process that only asks whether the lock is held takes a shared one for an instant (run_lock_is_held), and the file does not
-// name it.
+constexpr std::chrono::seconds kGuardianTime{5};  // for the guardian to end the workers of a killed agent
+// A process that only tests the lock takes a shared one for an instant (run_lock_is_held), without an entry in the file.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -38,7 +37,7 @@ struct Holder {
   std::string host;
   std::int64_t pid = 0;  // 0: unknown
   std::string started;
-  std::int64_t term = 0;  // how often the directory was taken, including this time
+  std::int64_t term = 0;  // number of times that the directory was taken, including this one
 };
 
 std::string now_as_text() {
@@ -50,8 +49,8 @@ std::string now_as_text() {
   return text.data();
 }
 
-// The file may be empty or half written: the holder has taken the lock a moment ago. Text after its first line is left of a
-// longer text that was there before.
+// The file may be empty or half written, since the holder may have just taken the lock. Text after its first line is the rest
+// of an earlier, longer text.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -86,7 +85,7 @@ std::chrono::milliseconds patience(const Holder& holder) {
                    "): wait for it, stop it, or choose another --run-dir");
 }
 
-// The term in the claim on the checkpoints (trainer/checkpoint/writer_claim.hpp); 0: there is no claim.
+// The term in the claim on the checkpoints (trainer/checkpoint/writer_claim.hpp); 0 if there is no claim.
 std::int64_t claimed_term(const std::filesystem::path& root) {
   const int fd = ::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return 0;
@@ -95,9 +94,9 @@ std::int64_t claimed_term(const std::filesystem::path& root) {
   return term;
 }
 
-// Not by an atomic rename: the lock is on this very file. The term is above every earlier one even if the lock file was
-// removed, emptied or lost, since a writer with a lower term than the claim's could publish nothing. The old text's rest is cut
-// off only after the new text is written, so that a kill or a full disk in between loses no term.
+// Does not use an atomic rename, since the lock is on this very file. The term is above every earlier one even if the lock file
+// was removed, emptied or lost: a writer with a lower term than the claim's could publish nothing. The rest of the old text is
+// cut off only after the new text is written, so that a kill or a full disk in between loses no term.
 bool write_holder(int fd, std::int64_t term) {
   const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
@@ -114,7 +113,7 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
   }
 }
 
-// Whether the path still leads to the locked file: --fresh may have renamed the directory in between.
+// True if the path still leads to the locked file: --fresh may have renamed the directory in between.
 bool is_still_there(int fd, const std::filesystem::path& file) {
   struct stat locked {
   }, named{};

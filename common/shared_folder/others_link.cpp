@@ -18,7 +18,7 @@ bool is_trusted(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
 
-// Of the folder that holds `path`, without allocating more than its name.
+// Checks the folder that contains `path`, without allocating more than its name.
 bool folder_is_trusted(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path();
   struct stat info {};

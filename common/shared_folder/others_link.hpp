@@ -1,6 +1,6 @@
 // Links that another user made. Root, or a user in a colleague's folder, must not write through one: it may lead to a file of
 // root, or of the user who runs the job. A link counts as another user's unless it and its folder belong to this user or root.
-// So a user's own link, say `logs` to a larger disk, is followed as before.
+// So a user's own link, for example `logs` to a larger disk, is still followed.
 #pragma once
 
 #include <sys/types.h>
@@ -9,14 +9,14 @@
 
 namespace ddprun {
 
-// False as well when there is no such path, or when it is not a link.
+// Also false if the path does not exist or is not a link.
 bool is_others_link(const std::filesystem::path& path) noexcept;
 
-// open(2) that fails with ELOOP where the last name of the path is another user's link. A link that is put there at the same
+// open(2) that fails with ELOOP if the last component of the path is another user's link. A link that is created at the same
 // moment is not followed either.
 int open_unless_others_link(const std::filesystem::path& path, int flags, mode_t mode = 0) noexcept;
 
-// Throws UsageError that names the first name in the folder that is another user's link.
+// Throws UsageError with the first name in the folder that is another user's link.
 void refuse_others_links(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Writes a temporary file, syncs it, renames it and syncs the folder. It writes config.json, manifests, report.json and
-// whatever else must be whole after a crash. A failure leaves the old file as it was, and no temporary file.
+// Writes a temporary file, syncs it, renames it and syncs the folder. Used for config.json, manifests, report.json and other
+// files that must be complete after a crash. A failure keeps the old file unchanged, and leaves no temporary file.
 #include "common/system/atomic_file.hpp"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ class TemporaryFile {
     if (const int error = write_all(fd_, content); error != 0) throw_errno(error, "can't write " + target.string());
     if (::fsync(fd_) != 0) throw_errno(errno, "can't write " + target.string());
     const int fd = fd_;
-    fd_ = -1;  // close(2) frees it even when it fails
+    fd_ = -1;  // close(2) frees it even if it fails
     if (::close(fd) != 0 && errno != EINTR) throw_errno(errno, "can't write " + target.string());
   }
 
@@ -68,7 +68,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& file) {
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode) {
   std::filesystem::path name = temporary_name(file);
-  // Only a killed process that had our pid can have left a file of that name, so nobody needs it.
+  // Only a killed process with our pid can have left a file of that name, so it is not in use.
   ::unlink(name.c_str());
   TemporaryFile temporary(std::move(name), mode);
   temporary.write(content, file);
@@ -92,7 +92,7 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
 }
 
 void make_durable_folder(const std::filesystem::path& folder) {
-  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" names a
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" is folder a
   if (named.empty() || std::filesystem::is_directory(named)) return;
   const std::filesystem::path above = folder_of(named);
   if (above != named) make_durable_folder(above);
@@ -105,7 +105,7 @@ void fsync_directory(const std::filesystem::path& directory) {
   const int result = ::fsync(fd);
   const int error = errno;
   ::close(fd);
-  // Some file systems can't sync folders; then nothing more can be done.
+  // Some file systems can't sync folders; there is no alternative for them.
   if (result != 0 && error != EINVAL && error != ENOTSUP) throw_errno(error, "can't write folder " + directory.string());
 }
 

@@ -1,5 +1,5 @@
-// The clock of leases: time since boot, including the time that the machine slept. A lease expires while a machine sleeps, and
-// a process that wakes up must notice; std::chrono::steady_clock would stand still meanwhile.
+// The clock of leases: time since boot, including suspends. A lease expires while a machine is suspended, and a process that
+// wakes up must notice that; std::chrono::steady_clock stops during a suspend.
 #pragma once
 
 #include <chrono>

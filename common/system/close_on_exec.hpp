@@ -1,5 +1,5 @@
-// Opens sockets of Asio with SOCK_CLOEXEC. Asio's own open() leaves the flag out, so any program that this process starts would
-// inherit the socket: a hook that outlives the agent kept the rendezvous port, and the next agent could not listen.
+// Opens Asio sockets with SOCK_CLOEXEC. Asio's own open() omits the flag, so child processes would inherit the socket: a hook
+// that outlived the agent kept the rendezvous port, and the next agent could not listen.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// Does what socket.open(protocol, error) does. `Socket` is a socket or an acceptor of Asio.
+// Equivalent to socket.open(protocol, error). `Socket` is a socket or an acceptor of Asio.
 template <class Socket, class Protocol>
 void open_close_on_exec(Socket& socket, const Protocol& protocol, boost::system::error_code& error) {
   const int fd = ::socket(protocol.family(), protocol.type() | SOCK_CLOEXEC, protocol.protocol());

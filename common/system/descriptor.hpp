@@ -1,4 +1,4 @@
-// An open descriptor that its owner closes.
+// RAII for an open descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -7,13 +7,13 @@
 
 namespace ddprun {
 
-// Closes its descriptor, unless that was given away.
+// Closes its descriptor, unless release() was called.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
-    Descriptor before(std::exchange(fd_, std::exchange(other.fd_, -1)));  // closed at the end
+    Descriptor before(std::exchange(fd_, std::exchange(other.fd_, -1)));  // closes the old descriptor on return
     return *this;
   }
   ~Descriptor() {

@@ -56,9 +56,9 @@ void FileQueue::run() {
     try {
       piece.work();
     } catch (const std::exception&) {
-      // Out of memory. The next piece may find some, and whoever counts the waiting pieces must hear of this one all the same.
+      // Out of memory. The next piece may succeed. This piece must still count as done, since waiting callers count pieces.
     }
-    piece.work = nullptr;  // frees what it holds before `then` runs
+    piece.work = nullptr;  // frees its captures before `then` runs
     try {
       if (piece.then) post_(std::move(piece.then));
     } catch (const std::exception&) {
@@ -79,7 +79,7 @@ bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
   return false;
 }
 
-// The owner adds nothing meanwhile. It is woken once: each waking costs both threads more than a piece takes.
+// The owner adds nothing meanwhile. It is woken only once, since each wake-up costs both threads more than a piece takes.
 bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit) {
   awaited_ = pieces_added_;
   const auto done = [this] { return pieces_done_ >= *awaited_; };

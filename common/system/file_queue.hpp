@@ -1,10 +1,10 @@
-// Does file work on a thread of its own, one piece after the other: a file system that stalls delays this thread and not the
+// Does file work on a separate thread, one piece after the other. So a file system that stalls delays this thread and not the
 // queue's owner. The launcher writes logs and the report through one queue, the rendezvous writes a node's record through
 // another.
 //
-// The first piece of work starts the thread. When no thread can be started, or the owner says that it may still block
-// (kAtOnce), add() does the work itself. The owner limits how much may wait, since it knows whose work it is: `then` tells it
-// that a piece is done.
+// The first piece of work starts the thread. If no thread can be started, or if the owner may still block (kAtOnce), add() does
+// the work itself. The owner limits the waiting work, since it knows the source of each piece. `then` reports a finished piece
+// to it.
 #pragma once
 
 #include <chrono>
@@ -26,13 +26,13 @@ class FileQueue {
   using Work = std::function<void()>;
   // Runs `then` on the owner's thread, later. The queue's thread calls it.
   using Post = std::function<void(Work then)>;
-  // The file that the work is about, for messages; may be nullptr.
+  // The file of the work, for messages; may be nullptr.
   using About = std::shared_ptr<const std::filesystem::path>;
 
   // kAtOnce: add() does the work itself until go_behind(), so that a short job needs no thread.
   enum class Begins { kBehind, kAtOnce };
   explicit FileQueue(Post post, Begins begins = Begins::kBehind);
-  ~FileQueue();  // does the work that is left, and waits for it
+  ~FileQueue();  // does the remaining work, and waits for it
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
@@ -46,11 +46,11 @@ class FileQueue {
   // How long the owner may wait for an answer without neglecting its other duties, such as a lease.
   static constexpr std::chrono::milliseconds kMoment{200};
 
-  // Waits until all earlier work is done, at most for `limit`; false when it takes longer. Until that work is done, further
-  // calls return false at once: several questions in a row wait only once.
+  // Waits until all earlier work is done, at most for `limit`; false if it takes longer. Until that work is done, further calls
+  // return false immediately: so several queries in a row wait only once.
   bool is_done_within(std::chrono::milliseconds limit);
 
-  // What `question` returns, asked after all earlier work; nothing when that takes longer than kMoment.
+  // The result of `question`, called after all earlier work; nullopt if that takes longer than kMoment.
   template <class Question>
   auto ask(Question question) -> std::optional<decltype(question())> {
     const auto answer = std::make_shared<std::optional<decltype(question())>>();
@@ -58,11 +58,11 @@ class FileQueue {
     return is_done_within(kMoment) ? std::move(*answer) : std::nullopt;
   }
 
-  // The first waits until all earlier work is done, however long that takes. The second waits at most for `limit`, and returns
-  // whether it is done. As is_done_within(), on the owner's thread.
+  // finish() waits until all earlier work is done, without a limit. finish_within() waits at most for `limit`, and returns
+  // whether the work is done. Like is_done_within(), call both on the owner's thread.
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
-  // The file on which the queue works now; nullptr when it does nothing, or nobody named a file.
+  // The file of the current work; nullptr if the queue is idle or no file was given.
   About waits_for();
 
  private:
@@ -84,8 +84,8 @@ class FileQueue {
   About under_way_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
-  std::optional<std::uint64_t> awaited_;  // the owner waits until so many are done
-  std::optional<std::uint64_t> late_;     // after a timeout: how many pieces must be done before anybody waits again
+  std::optional<std::uint64_t> awaited_;  // the owner waits until this many are done
+  std::optional<std::uint64_t> late_;     // after a timeout: number of pieces that must be done before the owner waits again
   bool ends_ = false;
   bool at_once_ = false;
   bool has_no_thread_ = false;  // no thread could be started

@@ -20,7 +20,7 @@ std::string host_file_name() {
   for (const char c : host_name()) {
     const auto byte = static_cast<unsigned char>(c);
     constexpr std::string_view kDigits = "0123456789abcdef";
-    const bool first_dot = c == '.' && safe.empty();  // neither "." nor "..", and no hidden file
+    const bool first_dot = c == '.' && safe.empty();  // prevents ".", ".." and hidden files
     if (byte > ' ' && byte != 0x7f && c != '/' && c != '%' && !first_dot) {
       safe.push_back(c);
     } else {

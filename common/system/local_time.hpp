@@ -1,4 +1,4 @@
-// A moment in this machine's time zone, for people: reports and the console say with it when something happened.
+// Formats a time in this machine's time zone for users: reports and the console use it.
 #pragma once
 
 #include <cstdint>

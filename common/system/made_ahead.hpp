@@ -1,5 +1,5 @@
-// Things that threads make ahead of their user, one after the other: the loader's shares, an evaluation's batches. Whatever
-// thread makes a thing, it comes when its number is due, and so does what was thrown in its place.
+// Items that threads prepare ahead of their consumer: the loader's shares, an evaluation's batches. The consumer gets them in
+// the order of their numbers, no matter which thread made them, and gets an exception in place of a failed item.
 #pragma once
 
 #include <pthread.h>
@@ -27,14 +27,14 @@ class MadeAhead {
  public:
   struct Options {
     std::int64_t first = 0;
-    std::int64_t end = 0;      // the last one's number and 1
-    std::int64_t threads = 1;  // fewer, where no more are to be had
-    std::int64_t ahead = 1;    // finished ones that may wait; each thread has one more in hand
+    std::int64_t end = 0;      // the last number plus 1
+    std::int64_t threads = 1;  // fewer, if no more can be started
+    std::int64_t ahead = 1;    // finished ones that may wait; each thread has one more in progress
     const char* thread_name = "";
   };
 
-  // The threads call `make` with each number once, several of them at a time. Throws std::system_error when not one thread can
-  // be started.
+  // The threads call `make` once with each number, several at the same time. Throws std::system_error if no thread can be
+  // started.
   MadeAhead(const Options& options, std::function<Thing(std::int64_t)> make)
       : make_(std::move(make)),
         places_(static_cast<std::size_t>(options.ahead + options.threads)),
@@ -53,7 +53,7 @@ class MadeAhead {
     }
   }
 
-  // Waits for what is being made, and for nothing else.
+  // Waits only for the items in progress.
   ~MadeAhead() {
     {
       const std::lock_guard lock(mutex_);
@@ -65,7 +65,8 @@ class MadeAhead {
   MadeAhead(const MadeAhead&) = delete;
   MadeAhead& operator=(const MadeAhead&) = delete;
 
-  // Blocks until the next one is ready. Throws what its `make` threw, each time; std::logic_error past the end.
+  // Blocks until the next item is ready. Rethrows the exception of its `make`, on every call; throws std::logic_error past the
+  // end.
   Thing next() {
     std::unique_lock lock(mutex_);
     if (taken_ >= end_) throw std::logic_error("MadeAhead: number " + std::to_string(taken_) + " is past the end");
@@ -76,7 +77,7 @@ class MadeAhead {
     if (place.failure) std::rethrow_exception(place.failure);
     Thing thing = *std::exchange(place.thing, std::nullopt);
     ++taken_;
-    // Only when half is used up, so that a wake-up pays for several things and is seldom a system call.
+    // Only after half is used up, so that one wake-up serves several items and most calls make no system call.
     if (threads_wait_ > 0 && begun_ - taken_ <= enough_) {
       lock.unlock();
       room_.notify_all();
@@ -108,11 +109,11 @@ class MadeAhead {
         made.failure = std::current_exception();
       }
       lock.lock();
-      // Those before it are on their way; nobody asks for later ones.
+      // Items before it are still in progress; later ones will not be requested.
       if (made.failure) last_begun_ = begun_;
       place_of(number) = std::move(made);
       if (waited_for_ && number == taken_) {
-        lock.unlock();  // who wakes up needs it
+        lock.unlock();  // the woken thread needs the mutex
         ready_.notify_one();
         lock.lock();
       }
@@ -120,16 +121,16 @@ class MadeAhead {
   }
 
   const std::function<Thing(std::int64_t)> make_;
-  std::vector<Place> places_;  // by number, modulo: what is begun and not taken has one each
+  std::vector<Place> places_;  // ring buffer by number: one place for each item that is started and not taken
   const std::int64_t enough_;
 
   std::mutex mutex_;
-  std::condition_variable ready_;  // the next one is there
-  std::condition_variable room_;   // half is used up, or no more are to be made
+  std::condition_variable ready_;  // the next item is ready
+  std::condition_variable room_;   // half is used up, or no more items will be made
   std::int64_t begun_;
   std::int64_t taken_;
   const std::int64_t end_;
-  std::int64_t last_begun_;  // no thread begins this number or a later one
+  std::int64_t last_begun_;  // no thread starts this number or a later one
   std::int64_t threads_wait_ = 0;
   bool waited_for_ = false;
   std::vector<std::thread> threads_;

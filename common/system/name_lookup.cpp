@@ -36,11 +36,11 @@ NameAnswer answer_of_resolver(const std::string& name) {
 
 }  // namespace
 
-// What the threads share with the NameLookup, which may be destroyed before they are done.
+// State shared by the threads and the NameLookup, which may be destroyed before they end.
 struct NameLookup::Shared {
   std::mutex mutex;
   Post post;                                      // empty: the NameLookup is gone
-  std::map<std::string, std::vector<Then>> open;  // used on the owner's thread only
+  std::map<std::string, std::vector<Then>> open;  // used only on the owner's thread
 };
 
 NameLookup::NameLookup(Post post) : shared_(std::make_shared<Shared>()) {

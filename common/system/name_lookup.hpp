@@ -1,5 +1,5 @@
-// Resolves names without blocking: each name on a thread of its own, which nobody joins. A resolver that never answers costs
-// that thread and nothing else: it delays neither other names, nor the owner's thread, nor its end.
+// Resolves names without blocking: each name on a separate detached thread. A resolver that never answers only costs that
+// thread: it delays neither other names, nor the owner's thread, nor its end.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace ddprun {
 
 struct NameAnswer {
   std::vector<std::string> addresses{};  // numeric, in the resolver's order
-  std::string error{};                   // why there are none, such as "Name or service not known"
+  std::string error{};                   // the reason if there are none, such as "Name or service not known"
 };
 
 class NameLookup {
@@ -25,8 +25,8 @@ class NameLookup {
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  // `then` gets the answer on the owner's thread, if one ever comes. A name whose answer is still awaited is not asked for
-  // again: both callers get that answer.
+  // `then` gets the answer on the owner's thread, if there ever is one. A name with a pending lookup is not looked up again:
+  // both callers get the same answer.
   void ask(const std::string& name, Then then);
 
  private:

@@ -14,7 +14,7 @@ namespace ddprun {
 
 namespace {
 
-// 0 or EPIPE: somebody reads it, or nobody any more.
+// Returns 0, or EPIPE if the reader has closed its end.
 int write_to_stdout(const std::string& text) {
   const int error = write_all(STDOUT_FILENO, text);
   if (error == ENOSPC) throw InternalError(std::string("cannot write to stdout: ") + std::strerror(error));

@@ -1,4 +1,4 @@
-// A thread that gets no signals: other threads expect them.
+// A thread that receives no signals, since other threads handle them.
 #pragma once
 
 #include <csignal>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Runs `work` on a thread that blocks all signals from its start. Throws std::system_error when no thread can be started.
+// Runs `work` on a thread that blocks all signals from its start. Throws std::system_error if no thread can be started.
 template <class Work>
 std::thread quiet_thread(Work work) {
   sigset_t all, before;

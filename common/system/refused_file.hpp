@@ -1,5 +1,5 @@
-// What the machine lacks for the moment, told by errno: memory, or descriptors. That is no mistake in a config, and no file is
-// damaged by it. Whoever opens, maps or reads a file for a user asks here before it says that the file is to blame.
+// Temporary lack of memory or descriptors, detected by errno. That is not an error in a config, and no file is damaged by it.
+// Code that opens, maps or reads a file for a user calls this before it blames the file.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Throws Error with the code of "out of memory", or InternalError where descriptors have run out. Returns for any other error.
+// Throws Error with the code for out of memory, or InternalError if descriptors are exhausted. Returns for any other error.
 inline void throw_if_machine_lacks(int error, const std::string& message) {
   if (error == ENOMEM) throw Error(ExitCode::kOutOfMemory, "out of memory: " + message);
   if (error == ENFILE || error == EMFILE) throw InternalError(message);

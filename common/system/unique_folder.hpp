@@ -1,4 +1,4 @@
-// Folders with a name that nobody else has, which only this user can read.
+// Creates folders with a unique name that only this user can read.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// Makes `parent`/<prefix><random letters>. Nothing, and errno, when that fails.
+// Creates `parent`/<prefix><random letters>. Returns nullopt with errno set if that fails.
 std::optional<std::filesystem::path> make_unique_folder(const std::filesystem::path& parent, const std::string& prefix);
 
-// In the place for temporary files. Throws UsageError.
+// In the system's folder for temporary files. Throws UsageError.
 std::filesystem::path make_temporary_folder(const std::string& prefix);
 
 }  // namespace ddprun

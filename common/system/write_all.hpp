@@ -1,11 +1,11 @@
-// write(2) until all of it is written: to files, pipes and terminals that block.
+// Repeats write(2) until everything is written: for files, pipes and terminals in blocking mode.
 #pragma once
 
 #include <string_view>
 
 namespace ddprun {
 
-// 0, or the errno of what could not be written.
+// Returns 0, or the errno of the failed write.
 int write_all(int fd, std::string_view bytes);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What a coordinator asks for, as values. Its parts put them into one Outbox, which keeps their order; Coordinator::on() hands
-// them to the node.
+// Actions of the coordinator: requests to the node, as values. The coordinator's parts append them to one Outbox, which keeps
+// their order. Coordinator::on() returns them to the node.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Send {
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct Close {  // after all that was sent before
+struct Close {  // after all messages that were sent before
   LinkId link = 0;
 };
 // A worker of another node sends a request to the store. The shell serves it and sends the StoreAnswer over the link.
@@ -31,7 +31,7 @@ struct ServeStore {
 struct Say {
   NodeNotice notice{};
 };
-// The coordinator leads no more: close all links. Its own member looks for the next coordinator.
+// The coordinator no longer leads: close all links. The member of this node then looks for the next coordinator.
 struct StepDown {
   std::string why{};
   std::uint64_t term = 0;  // a term that another node has promised; 0: unknown
@@ -42,14 +42,14 @@ struct StepDown {
 struct KeepRoster {
   Roster roster{};
 };
-// For a round of two nodes. If this agent dies, its guardian tells the other node, once all workers here are gone, that this
-// node votes for nobody any more. It replaces the farewell that was entrusted before. Port 0: no farewell.
+// Used in a round of two nodes. If this agent dies, its guardian waits until all workers here are gone. Then it informs the
+// other node that this node will not vote again. This replaces the farewell that was entrusted before. Port 0: no farewell.
 struct Entrust {
   RoundId round{};
   Address to{};
   FarewellKey key{};
 };
-// All nodes know that the job is over, or had the time to hear it.
+// All nodes know that the job is over, or the time to learn it has passed.
 struct Finished {};
 }  // namespace coordinator_action
 using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,

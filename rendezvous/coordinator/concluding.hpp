@@ -1,10 +1,10 @@
-// How the nodes learn that a job has ended: in two phases, like a commit. If the coordinator just sent that the job is over,
-// and died meanwhile, the nodes that have not heard it would elect another coordinator, which would run the finished job again.
-// So it first announces the end (Conclude). It sends JobOver when all connected nodes have answered, and a majority of the
-// round, and of the round before until the round is committed. A coordinator elected later then learns the end from one of its
-// electors, and completes it. Pure.
+// Ends a job in two phases, like a commit. Suppose the coordinator only sent that the job is over, and died meanwhile. The
+// nodes without that message would elect another coordinator, which would run the finished job again. So it first announces the
+// end (Conclude). It sends JobOver after all connected nodes have answered, together with a majority of the round. Until the
+// round is committed, a majority of the previous round is needed too. A coordinator elected later learns the end from one of
+// its electors, and completes it. Pure.
 //
-// This class owns which nodes have answered, and which have not yet.
+// This class owns which nodes have answered, and which answers are missing.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Concluding {
       if (peer.here()) await(peer);
     }
   }
-  // A node has joined, perhaps as a new process that knows nothing.
+  // A node has joined. It may be a new process that does not know of the end yet.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {
     if (peer.departed) count(peer);
@@ -37,7 +37,7 @@ class Concluding {
     awaited_.erase(peer.hello.node);
   }
   bool enough(const Rules& rules) const { return awaited_.empty() && of_current_.enough(rules) && of_previous_.enough(rules); }
-  // The round before counts no more.
+  // The previous round no longer counts.
   void committed() { of_previous_ = Tally(); }
   std::size_t waits_for() const { return awaited_.size(); }
 

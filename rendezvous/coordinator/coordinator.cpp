@@ -1,9 +1,9 @@
 // Implementation of coordinator.hpp.
 //
 // Note [Why this file is long]
-// It is one state machine, and each event may change the one phase that all of it reads. Its functions are in the order of a
-// job's life: who comes in, who is lost, authority, how a round starts, how it ends, how the job ends, time. What has a state
-// of its own is in files of its own (rendezvous/presence, and saving, leaving, gathering, stragglers, leadership here).
+// It is one state machine: all functions read one phase, and any event may change it. The functions follow the life of a job:
+// nodes that join, lost nodes, authority, the start of a round, its end, the end of the job, time. Parts with a separate state
+// have separate files (rendezvous/presence, and saving, leaving, gathering, stragglers, leadership here).
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
@@ -92,7 +92,7 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose({hello.node}, "came back over another connection");
-      // This node's loss may have been all that the job's end or a handover waited for. If so, there is no job left to join.
+      // The job's end or a handover may have waited only for the loss of this node. Then there is no job left to join.
       if (phase_ == Phase::kSteppedDown) return;
       if (phase_ == Phase::kOver) return turn_away(link);
     } else {
@@ -109,17 +109,17 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   peers_.connect(peer, link, hello, now_.steady);
   const bool ends = phase_ == Phase::kConcluding || phase_ == Phase::kOver;
   if (!ends && hello.ending.exists() && hello.ending.origin == membership_.current().origin()) {
-    finish(hello.ending.exit_code, hello.ending.why);  // as the coordinator before would have done
+    finish(hello.ending.exit_code, hello.ending.why);  // as the previous coordinator would have done
   }
-  // Before the first round nobody can have been elected, so a later term is free. If a job may run elsewhere, the new term is
-  // one that elections do not reach.
+  // Before the first round no node can have been elected, so any later term is free. If a job may run elsewhere, the new term
+  // must be out of the reach of its elections.
   if (hello.state.promised_term > term_) {
     term_ = hello.state.promised_term + (founding_.done() ? 1 : founding_.term_apart());
   }
   welcome(peer);
 }
 
-// The job is over.
+// Answers a node that arrives after the end of the job.
 void Coordinator::turn_away(LinkId link) {
   JobOver over = over_;
   over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
@@ -155,14 +155,14 @@ void Coordinator::welcome(Peer& peer) {
     }
   }
   peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
-  if (peer.straggles) {  // it may vote, and nobody waits for its workers
+  if (peer.straggles) {  // it may vote, but the coordinator does not wait for its workers
     peer.owes_ready = peer.hello.workers_round;
   } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping || peer.hello.failed) {
     peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
     stragglers_.await(peer, now_.steady);
   } else {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
-    // It waits for the end of the round, like the nodes that were not away.
+    // The node reconnected. It waits for the end of the round, like the nodes that stayed connected.
     if (phase_ == Phase::kRunning && peer.done) {
       round_nodes_.back(peer);
     } else {
@@ -183,14 +183,14 @@ void Coordinator::note_spare(const Peer& peer) {
 // ---- who is lost ----
 
 void Coordinator::hear(Peer& peer, const Leave&) {
-  // The failed device leaves with its node, so there is nothing to judge: the others continue.
+  // The failed device leaves with its node. So no restart is counted, and the others continue.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
-  const bool now_committed = membership_.install(peer, peers_);  // it votes no more, so it counts as installed
+  const bool now_committed = membership_.install(peer, peers_);  // it will not vote again, so it counts as installed
   founding_.installed(peers_);
   if (peer.hello.node == settings_.self) handing_over_.begin();
   close_and_lose({peer.hello.node}, "left");
-  if (now_committed) note_committed();  // only now, so that the next round is without it
+  if (now_committed) note_committed();  // only after the loss, so that the next round does not include the node
 }
 
 void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::string& why) {
@@ -201,8 +201,8 @@ void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::st
   for (const LinkId link : links) close(link);
 }
 
-// First all of them are noted as lost. What follows from that, a round's end or its beginning or the end of the job, comes
-// once, when nobody is counted any more who is gone.
+// Marks all nodes as lost first, and handles the consequences once afterwards: a round's end or start, or the end of the job.
+// Otherwise a decision could still count a node that is lost.
 void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why) {
   std::string ends_round;
   for (const NodeId& node : nodes) {
@@ -218,7 +218,7 @@ void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why)
   consider();
 }
 
-// True: the running round cannot continue without the node.
+// Returns true if the running round cannot continue without the node.
 bool Coordinator::note_lost(const NodeId& id, const std::string& news) {
   Peer& peer = peers_.at(id);
   check(peer.link.has_value(), "a node is lost twice");
@@ -254,7 +254,8 @@ void Coordinator::drop_silent() {
   if (!silent.empty()) close_and_lose(silent, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
 }
 
-// A coordinator can't lose its own node: if that node's workers do not end, it steps down for another one, if there is any.
+// A coordinator can't lose its own node. If the workers of that node do not end, it steps down in favor of another node, if
+// there is one.
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
   if (!news.empty()) {
@@ -271,7 +272,7 @@ void Coordinator::check_stragglers() {
   std::vector<NodeId> lost;
   for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
     const Peer* const peer = peers_.find(id);
-    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();  // it may be due for two rounds
+    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();  // it may be overdue in two rounds
     if (peer != nullptr && peer->link && id != settings_.self && is_new) lost.push_back(id);
   }
   if (!lost.empty()) close_and_lose(lost, stragglers_.why());
@@ -289,7 +290,7 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (!had_it && peer.installed && !founding_.done()) {
     leadership_.answer_later(peer, message.stamp,
-                             membership_);  // only the answer that grants time helps, and that may come soon
+                             membership_);  // only an answer with a grant helps the node, and it may follow soon
   } else {
     leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
   }
@@ -308,7 +309,7 @@ void Coordinator::step_down(coordinator_action::StepDown why) {
   act(std::move(why));
 }
 
-// Nodes that get the handover need not wait until this coordinator's authority ends. True: it leads no more.
+// Nodes that get the handover need not wait until this coordinator's authority ends. Returns true if this node no longer leads.
 bool Coordinator::hand_over_if_due() {
   const bool between = phase_ == Phase::kEnding || phase_ == Phase::kGathering || phase_ == Phase::kPausing;
   if (!between || !handing_over_.may_happen(membership_, peers_, now_.steady)) return false;
@@ -345,7 +346,7 @@ bool Coordinator::self_is_ready() const {
   return self != nullptr && self->here() && self->ready;
 }
 
-// Called whenever a node may have come, gone or become ready.
+// Call it after each event that may add or remove a node, or make it ready.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
     if (round_nodes_.here() < settings_.max_nodes && spares_ready() > 0 && round_nodes_.done() == 0 &&
@@ -357,8 +358,8 @@ void Coordinator::consider() {
     return;
   }
   if (hand_over_if_due() || phase_ != Phase::kGathering) return;
-  if (!leaving_.empty() && !save_next_) return;  // what their workers hold may still be saved
-  // A membership change before the last one is committed would need three majorities, so it waits.
+  if (!leaving_.empty() && !save_next_) return;  // the state that their workers hold may still be saved
+  // A membership change before the last one is committed would need majorities of three rounds. So it waits.
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
@@ -369,8 +370,8 @@ void Coordinator::consider() {
   const bool may_be_all = elected_ && peers_.unheard() == 0;
   if (!gathering_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
-  // A failure that was reported to no coordinator before this one. As at any round's end, it costs no restart if nodes were
-  // lost as well: workers fail when their peers are gone.
+  // No earlier coordinator got a report of this failure. As at any round's end, it costs no restart if nodes were lost as well:
+  // workers fail when their peers are gone.
   if (failure_ && inherits_round() && all_are_ready()) {
     held_ = failure_->others_stay;  // workers that lost their coordinator wait as well
     return judge();
@@ -378,7 +379,7 @@ void Coordinator::consider() {
   form();
 }
 
-// This coordinator was elected, and has not released a round yet.
+// True if this coordinator was elected and has not released a round yet.
 bool Coordinator::inherits_round() const {
   return membership_.current().exists() && membership_.current().born != term_;
 }
@@ -458,12 +459,12 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // no coordinator before has judged it
+  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // no earlier coordinator has judged it
     failure_ = message;
     return outbox_.say(NodeNotice::Kind::kRoundOver, message.message);
   }
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
-  // "A peer is gone" is a consequence. Among the other failures, the first in time is the cause.
+  // A lost peer is a consequence of another failure. Among the other failures, the first in time is the cause.
   const auto key = [](const FailureReport& report) {
     return std::pair(report.failed.cause == Cause::kLostPeer, report.coordinator_time_ns());
   };
@@ -492,8 +493,8 @@ void Coordinator::hear(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0 && !peer.done) {
-    // That node could not continue with the state that it held, so no node does: the next round begins with new workers
-    // everywhere.
+    // That node could not continue with the state that it held. So no node continues: the next round starts new workers on
+    // every node.
     end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
   }
   if (!peers_.workers_gone(peer, message.round)) return;
@@ -535,18 +536,18 @@ void Coordinator::hear(Peer& peer, const Done& message) {
   note_done(peer, message.round);
 }
 
-// A node names the round in which its workers were started; a successor has given that round another term.
+// A node reports the round in which its workers were started. A successor has since given that round another term.
 void Coordinator::note_done(Peer& peer, const RoundId& round) {
   if (phase_ == Phase::kConcluding || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
     return;
   if (round != membership_.current().origin() || !round_nodes_.done(peer)) return;
-  leaving_.lost(peer);  // its work is done, so it stays until the job ends
+  leaving_.lost(peer);  // the node has finished its work, so it stays until the job ends
   if (saving_) saving_->done(peer);
   check_saving();
   check_done();
 }
 
-// However the round ended: when all of its nodes have finished, nothing is left to do.
+// All nodes of the round have finished, so the job is done. It does not matter how the round ended.
 void Coordinator::check_done() {
   const bool counts = phase_ == Phase::kRunning || phase_ == Phase::kEnding || phase_ == Phase::kGathering;
   if (!counts || !membership_.current().exists()) return;
@@ -569,7 +570,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
       if (peer.rank < 0) return let_go(peer);
       leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return check_leaving();
-    case Phase::kSaving:  // more nodes leave than at first; what is saved is the same
+    case Phase::kSaving:  // more nodes leave than at first; the saved state is the same
       if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return;
     case Phase::kConcluding:
@@ -595,8 +596,8 @@ void Coordinator::check_leaving() {
   end_round_for_leaving(Others::kHold);
 }
 
-// The round has ended for another reason while signals were on their way. Where its workers hold their state, that waits for
-// the signals to other nodes, as in a running round.
+// The round ended for another reason while stop signals were on their way. If its workers hold their state, we wait for the
+// signals to other nodes, as in a running round.
 void Coordinator::check_leaving_between_rounds() {
   if (save_next_) return leaving_.clear();  // the next round saves, and ends the job for all of them
   const bool can_save = held_ && phase_ != Phase::kPausing && peers_.connected() >= settings_.min_nodes;
@@ -620,7 +621,7 @@ void Coordinator::let_go_of_leaving() {
   }
 }
 
-// No round begins before it has left: it counts neither as ready nor as gone.
+// No round starts before the node has left: it counts neither as ready nor as gone.
 void Coordinator::let_go(Peer& peer) {
   outbox_.send(peer, MayLeave{round()});
   if (!peer.ready || phase_ == Phase::kRunning) return;
@@ -629,7 +630,7 @@ void Coordinator::let_go(Peer& peer) {
   stragglers_.await(peer, now_.steady);
 }
 
-// Waiting workers hold the state that should be saved, and only a round can save it.
+// The waiting workers hold the state to save, and only a round can save it.
 void Coordinator::stop_between_rounds(std::int32_t signal) {
   if (phase_ == Phase::kGathering && !membership_.current().exists()) {
     return finish(128 + signal, "stopped by signal " + std::to_string(signal));
@@ -657,7 +658,7 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   check_saving();
 }
 
-// One of the nodes whose workers wait saves what they hold, if that is worth it.
+// Ends the job. If the verdict asks for it, one of the nodes with waiting workers first saves the state that they hold.
 void Coordinator::give_up(const Verdict& verdict) {
   if (!held_ || !verdict.others_save) return finish(verdict.exit_code, verdict.end());
   save_what_is_held(verdict, peers_.of_round());
@@ -672,7 +673,7 @@ void Coordinator::save_what_is_held(const Verdict& otherwise, const std::vector<
   save_what_is_held();
 }
 
-// A stop no longer waits for a round in which all workers save together. One of `nodes` saves instead.
+// The stop no longer waits for a round in which all workers save together. One of `nodes` saves instead.
 void Coordinator::save_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes) {
   save_what_is_held(Verdict{.exit_code = 128 + signal, .why = "stopped by signal " + std::to_string(signal) + ": " + why},
                     nodes);
@@ -695,7 +696,7 @@ void Coordinator::hear(Peer& peer, const Stopped& message) {
   saving_->hear(peer, message);
   const bool alone = message.holds && !last_save_ && !goes_on_after_saving_ && !saving_->step_is_told();
   if (!alone) return check_saving();
-  // No group can form without the workers of that node. So no other node writes while this one saves.
+  // No group can form without the workers of that node. So other nodes must not write while this one saves.
   std::vector<Peer*> nodes{&peer};
   for (Peer* other : peers_.of_round()) {
     if (other != &peer) nodes.push_back(other);

@@ -81,7 +81,7 @@ struct Heard {
   FromMember message{};
 };
 struct Tick {};
-// The arbiter of a round of two has given its vote to this node. That vote is final.
+// The arbiter of a round of two has voted for this node. That vote is final.
 struct ArbiterVotes {
   RoundId origin{};
 };
@@ -98,7 +98,7 @@ class Coordinator {
   // When the next Tick is due.
   std::optional<Time> next_deadline() const;
 
-  // The rounds whose arbiter must be asked now (leadership.hpp).
+  // Rounds whose arbiter must be queried now (leadership.hpp).
   std::vector<Config> alone_in() const {
     const bool ends = phase_ == Phase::kOver || phase_ == Phase::kSteppedDown;
     return ends ? std::vector<Config>() : leadership_.alone_in(membership_, peers_, now_.steady);
@@ -106,14 +106,14 @@ class Coordinator {
 
   // The reason why the next round does not start, for messages and for the simulator.
   std::string waits_for() const;
-  // Whether nodes are asked to stop, workers save, or the job is about to end.
+  // True while nodes want to leave after a stop signal, while workers save, or while the job is about to end.
   bool is_stopping() const {
     return !leaving_.empty() || save_next_ || phase_ == Phase::kSaving || phase_ == Phase::kConcluding;
   }
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
   std::int64_t counted() const { return leadership_.counted(); }
-  // Whether a node that listens at that address is connected.
+  // True if a node that listens at that address is connected.
   bool knows(const Address& address) const { return peers_.knows(address); }
 
  private:
@@ -135,7 +135,7 @@ class Coordinator {
   void hear(Peer& peer, const Stopped& message);
   void hear(Peer& peer, const Leave& message);
   void hear(Peer& peer, const Ping& message);
-  void hear(Peer&, const Vote&) {}  // late: the election is won already
+  void hear(Peer&, const Vote&) {}  // late: the election is already won
   void hear(Peer& peer, const StoreAsk& message);
   void hear(Peer& peer, const JobQuestion& message) { ask_nodes(peer, message, peers_, outbox_); }
   void hear(Peer& peer, const NodeAnswer& message) { pass_on(peer, message, peers_, outbox_); }
@@ -172,7 +172,7 @@ class Coordinator {
   std::int64_t spares_ready() const { return peers_.ready(); }  // valid while a round runs: its own nodes are not ready
 
   // ---- how a round ends ----
-  enum class Others { kStop, kHold };  // for workers that could continue
+  enum class Others { kStop, kHold };  // for workers that are able to continue
   void end_round(OverReason reason, const std::string& why, Others others);
   void check_ended();
   void judge();
@@ -223,19 +223,19 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // set from kSaving on
   bool goes_on_after_saving_ = false;
-  std::optional<LastSave> last_save_;  // set when no round follows: one node after another is asked to save
+  std::optional<LastSave> last_save_;  // set if no round follows: one node after another is asked to save
   Concluding concluding_;              // used from kConcluding on
 
   // ---- the running round, and how it ended ----
   Budget budget_;
-  Release release_;  // the part that is the same for all nodes
+  Release release_;  // the part that is equal for all nodes
   RoundNodes round_nodes_;
   Leaving leaving_;
   HandingOver handing_over_;
   bool held_ = false;                     // workers were allowed to keep their state and wait
-  std::optional<FailureReport> failure_;  // the first cause
+  std::optional<FailureReport> failure_;  // the earliest cause
   bool members_changed_ = false;          // a node was lost while the round ended, so the failure costs no restart
-  bool judged_ = false;                   // the budget includes the failure
+  bool judged_ = false;                   // the failure is counted in the budget
   JobOver over_;
 
   // Set if a signal came while workers waited with their state: the next round starts only to save that state.

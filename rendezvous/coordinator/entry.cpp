@@ -16,12 +16,12 @@ bool config_makes_sense(const Config& config) {
          config.id.round <= kLargestRound && config.arbiter <= Arbiter::kEtcd && (!config.has_arbiter() || config.nodes == 2);
 }
 
-// The counts in the syntax of --nnodes.
+// The node counts in the syntax of --nnodes.
 std::string nnodes_text(std::int32_t min_nodes, std::int32_t max_nodes) {
   return min_nodes == max_nodes ? std::to_string(max_nodes) : std::to_string(min_nodes) + ":" + std::to_string(max_nodes);
 }
 
-// Reasons that hold for any node and any state of this coordinator.
+// Reasons that apply to any node, in any state of this coordinator.
 std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   const CoordinatorSettings& settings = view.settings;
   if (hello.protocol != kProtocolVersion) {
@@ -65,7 +65,7 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   return std::nullopt;
 }
 
-// Of two coordinators the one with the later term is right. But one that never had a round yields to one that has.
+// Of two coordinators, the one with the later term leads. But one that never had a round yields to one that had.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   const bool never_began = !view.membership.current().exists() && other.state.current.exists();
   if (other.state.promised_term > view.term || never_began) {
@@ -77,7 +77,7 @@ Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
 }
 
-// A node that knows a round of a later coordinator, or any round if this coordinator knows none, knows more than this one.
+// True for a node that knows a round of a later coordinator, or any round if this coordinator knows none.
 bool knows_more(const Hello& hello, const EntryView& view) {
   const Config& told = hello.state.current;
   const bool knows_nothing = !view.membership.current().exists();
@@ -85,7 +85,7 @@ bool knows_more(const Hello& hello, const EntryView& view) {
   return promised_more || (told.exists() && (told.id.term > view.term || (knows_nothing && !view.elected)));
 }
 
-// Each identity, and each wanted rank, can be here only once.
+// Each node id and each requested rank can be in use only once.
 Entry place_for(const Hello& hello, const EntryView& view) {
   Entry entry;
   if (const Peer* known = view.peers.find(hello.node)) {
@@ -111,7 +111,8 @@ Entry place_for(const Hello& hello, const EntryView& view) {
     entry.answer = std::move(taken);
     return entry;
   }
-  // Nodes of one job may differ in their arguments. But a surplus node that differs probably belongs to another job.
+  // Nodes of one job may differ in their arguments. But a surplus node with different arguments probably belongs to another
+  // job.
   const bool is_new = view.peers.find(hello.node) == nullptr && !hello.state.current.exists();
   const bool other_command = hello.command != 0 && view.settings.command != 0 && hello.command != view.settings.command;
   if (is_new && other_command && view.peers.connected() >= view.settings.max_nodes) {
@@ -128,7 +129,7 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
-// This coordinator computes with the budget's values.
+// Checks the ranges: this coordinator calculates with the budget's values, and they come from another node.
 bool budget_makes_sense(const Budget& budget) {
   constexpr std::int32_t kMost = 1 << 30;
   const auto is_count = [](std::int32_t count) { return 0 <= count && count <= kMost; };

@@ -1,5 +1,5 @@
-// The answer to a node that says Hello: it is admitted, refused or redirected; or it knows more of the job than this
-// coordinator, which then steps down. The coordinator asks once for each Hello, and carries out the answer in the order of its
+// The answer to a node's Hello: the node is admitted, refused or redirected. Or it knows more about the job than this
+// coordinator, which then steps down. The coordinator calls this for each Hello, and applies the answer in the order of its
 // fields. Pure functions; they change nothing.
 #pragma once
 
@@ -17,20 +17,20 @@
 namespace ddprun::rendezvous {
 
 struct Entry {
-  // The node, or another coordinator, knows more. Then ignore the other fields.
+  // Set if the node, or another coordinator, knows more. Then ignore the other fields.
   std::optional<coordinator_action::StepDown> step_down{};
-  // The node is here already over an older link, which must be lost. If an earlier process of the node has that link, it is
-  // told why.
+  // The node is still connected over an older link, which must be closed. If that link belongs to an earlier process of the
+  // node, `to_replaced` is sent over it.
   bool replaces = false;
   std::optional<Refused> to_replaced{};
-  // Whether the node is admitted. If not: it gets `answer`, if there is one; people see `notice`, if there is one; and its link
-  // is closed.
+  // True if the node is admitted. Otherwise the node gets `answer` if set, `notice` is logged if not empty, and the link is
+  // closed.
   bool admitted = false;
   std::optional<FromCoordinator> answer{};
   std::string notice{};
 };
 
-// The part of the coordinator's state that decides.
+// The part of the coordinator's state that the decision depends on.
 struct EntryView {
   const CoordinatorSettings& settings;
   std::uint64_t term;
@@ -43,7 +43,7 @@ struct EntryView {
 
 Entry entry_of(const Hello& hello, const EntryView& view);
 
-// Whether these values are possible: a Hello may come from anybody, or from a damaged record.
+// True if these values are possible. They are checked because a Hello may come from any process, or from a damaged record.
 bool makes_sense(const PersistentState& state);
 
 // The node's name for messages.

@@ -14,7 +14,7 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
   if (done_) return true;
   if (first_.alone_after && *first_.alone_after <= now) return done_ = true;
   if (answers_missing_ > 0 && peers.all().size() > kMany) return false;
-  // A connection whose other end has died counts for one lease at most.
+  // A dead connection is noticed late. So a peer counts only for one lease after the newest stamp that it has sent back.
   const auto answers = [&](const auto& each) {
     const Peer& peer = each.second;
     return peer.here() && (each.first == self_ || time_of(peer.answered) + lease_ > now);
@@ -31,7 +31,7 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
 
 void Founding::installed(const Peers& peers) {
   if (done_ || (--installs_missing_ > 0 && peers.all().size() > kMany)) return;
-  // A node that has left is in no other round either.
+  // A node that has left cannot be in another round either.
   const auto has_it = [](const auto& each) { return (each.second.here() || each.second.departed) && each.second.installed; };
   installs_missing_ = first_.nodes - std::count_if(peers.all().begin(), peers.all().end(), has_it);
   done_ = installs_missing_ <= 0;

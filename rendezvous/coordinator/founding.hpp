@@ -1,8 +1,9 @@
-// The first round of a coordinator that nobody elected, where a job of the same name may be running already. It may be released
-// only when so many nodes answer that no other round can run without them. Workers get no grant before as many nodes have
-// installed it: from then on none of them can be in another round. The coordinator asks before its first rounds. Pure.
+// Guards the first round of a coordinator that was not elected, because a job of the same name may be running already. It may
+// be released only when so many nodes answer that no other round can run without them. Workers get no grant before as many
+// nodes have installed it: from then on none of them can be in another round. The coordinator checks this before its first
+// rounds. Pure.
 //
-// This class owns whether the job is founded. From then on it always agrees, as it does for an elected coordinator.
+// This class owns whether the job is founded. After that, and for an elected coordinator, it agrees to every round.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,18 @@ class Founding {
       : self_(settings.self), lease_(settings.lease), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
-  // A node has answered a ping of this coordinator's (leadership.hpp: stamps).
+  // A node has answered a ping of this coordinator (leadership.hpp: stamps).
   void answered() { --answers_missing_; }
-  // Whether a round may be released. If not, it says what it waits for.
+  // True if a round may be released. Otherwise it reports the reason to `outbox`.
   bool may_release(const Peers& peers, Time now, Outbox& outbox);
   // A node has installed the round.
   void installed(const Peers& peers);
-  // When a round may be released without any further event.
+  // The time at which a round may be released without any further event.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
-  // By how much this node's first term must exceed a term that it promised to the coordinator of another job. It depends on the
-  // node's id, so that two nodes that do this at once choose different terms.
+  // The distance between this node's first term and a term that it promised to the coordinator of another job. It depends on
+  // the node's id, so that two nodes that do this at the same time choose different terms.
   std::uint64_t term_apart() const { return (std::uint64_t{1} << 16U) + (std::uint64_t{self_[2]} << 8U) + self_[3]; }
-  // A message for the case that no other node came; empty when there is another reason.
+  // A message for the case that no other node joined; empty if there is another reason.
   std::string why(const Peers& peers) const;
 
  private:

@@ -25,7 +25,7 @@ bool Gathering::enough(std::int64_t ready, const Config& last, bool may_be_all, 
   return ready >= max_nodes_ || all_back || *call_ends_ <= now;
 }
 
-// When the call is over already, the round waits for another event, which will ask again.
+// If the call is already over, the round waits for another event, which will call enough() again.
 Time Gathering::next_deadline(Time now) const {
   return call_ends_ && *call_ends_ > now ? std::min(*call_ends_, join_ends_) : join_ends_;
 }

@@ -1,5 +1,5 @@
-// The wait for enough nodes before a round: first for min_nodes, then for more until the last call ends. The coordinator asks
-// whenever a node may have become ready. Owns when the call ends, and when waiting is given up. Pure.
+// The wait for enough nodes before a round: first for min_nodes, then for more until the last call ends. The coordinator checks
+// it whenever a node may have become ready. This class owns when the call ends, and when the wait times out. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class Gathering {
         last_call_(settings.last_call),
         join_timeout_(settings.join_timeout) {}
 
-  // `last` is the round before. The first round's call begins when min_nodes are there.
+  // `last` is the previous round. In the first round, the call begins when min_nodes have joined.
   void begin(const Config& last, milliseconds call, Time now);
-  // Whether to form the round now with the `ready` nodes. `may_be_all`: this coordinator took the round `last` over from
-  // another one, and knows of no further node that is about to report.
+  // True if the round should be formed now with the `ready` nodes. `may_be_all`: this coordinator inherited the round `last`,
+  // and knows of no further node that is about to report.
   bool enough(std::int64_t ready, const Config& last, bool may_be_all, Time now, Outbox& outbox);
   bool in_vain(Time now) const { return join_ends_ <= now; }
   Time next_deadline(Time now) const;
-  // A message for the case that waiting was in vain.
+  // The message for a timeout.
   std::string why(std::int64_t ready) const;
 
  private:

@@ -1,7 +1,7 @@
-// Leadership transfer (Raft), when the coordinator's own node leaves the job: when it may hand over, and to which node. After a
-// handover the others elect at once, so by then no worker may run under this coordinator's grants: each node's workers have
-// ended, or a lease has passed since a lost node with workers was last heard. The coordinator asks when its own node has left.
-// Pure.
+// Leadership transfer (Raft) for the case that the coordinator's own node leaves the job: when it may hand over, and to which
+// node. After a handover the others elect immediately. So by then no worker may run under this coordinator's grants. Either
+// each node's workers have ended, or a lease has passed since the last message of a lost node with workers. The coordinator
+// checks this after its own node has left. Pure.
 //
 // This class owns whether its node has left, and when the workers of lost nodes are certainly gone.
 #pragma once
@@ -22,21 +22,21 @@ class HandingOver {
   explicit HandingOver(const CoordinatorSettings& settings)
       : self_(settings.self), patience_(part_of(settings.lease, settings.rules.give_up)), rules_(settings.rules) {}
 
-  // Whether the nodes that would stay can elect another coordinator, with the vote that this node leaves to one of them.
+  // True if the remaining nodes can elect another coordinator. One of them gets the vote of this node.
   bool possible(const Leaving& leaving, const Membership& membership, const Peers& peers) const;
 
-  // A node was lost while its workers may run: they may use up their grants.
+  // A node was lost while its workers may still run. They can run until their grants end.
   void lost_with_workers(const Peer& peer) { quiet_at_ = std::max(quiet_at_, peer.heard + patience_); }
   void begin() { left_ = true; }
   bool begun() const { return left_; }
-  // Its own node has left, no node's workers are awaited, and the workers of lost nodes are gone.
+  // True if its own node has left, no node's workers are awaited, and the workers of lost nodes are gone.
   bool may_happen(const Membership& membership, const Peers& peers, Time now) const;
-  // When that may be true without any further event.
+  // The time at which may_happen() may become true without any further event.
   std::optional<Time> deadline(Time now) const { return left_ && quiet_at_ > now ? std::optional(quiet_at_) : std::nullopt; }
 
-  // The node that should lead: of the connected nodes, the one with the lowest rank. Nothing: no node is left that could.
+  // The node that should lead: the connected node with the lowest rank. nullopt if no remaining node can lead.
   std::optional<Successor> successor(const Peers& peers) const;
-  // This node's state for the handover, with its ranks.
+  // The state that this node sends with the handover, including its ranks.
   PersistentState state(std::uint64_t term, const Membership& membership, const Peers& peers) const;
 
  private:

@@ -1,6 +1,6 @@
-// Saves the state of a job that ends before a lost worker is replaced. Either no replacement is possible, or a stop came and
-// the replacement is not ready in time. The other workers wait, and all hold the same state. So the coordinator asks one node
-// after the other to save, until one has saved. It sends these requests through saving.hpp. Pure.
+// Saves the state of a job that ends before a lost worker is replaced. Either no replacement is possible, or a stop signal came
+// and the replacement is not ready in time. The other workers wait, and all hold the same state. So the coordinator asks one
+// node after the other to save, until one has saved. It sends these requests through saving.hpp. Pure.
 //
 // This class owns which nodes can still be asked, and how the job ends.
 #pragma once
@@ -18,12 +18,12 @@ namespace ddprun::rendezvous {
 
 class LastSave {
  public:
-  // `otherwise` is how the job ends when no node can save.
+  // `otherwise` is the verdict for the case that no node can save.
   LastSave(Verdict otherwise, const std::vector<Peer*>& nodes) : otherwise_(std::move(otherwise)) {
     for (const Peer* peer : nodes) to_ask_.push_back(peer->hello.node);
   }
 
-  // The node to ask now; nullptr: no node is left.
+  // The next node to ask; nullptr if no node is left.
   Peer* next(Peers& peers) {
     while (!to_ask_.empty()) {
       Peer* peer = peers.find(to_ask_.front());

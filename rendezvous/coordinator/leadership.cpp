@@ -7,8 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// A node that asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until
-// its next ping.
+// A ping may arrive before a majority has answered; that of the coordinator's own node always does. Such a node must not wait
+// until its next ping before it starts its workers.
 void Leadership::answer(Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
                         Outbox& outbox) {
   send_pong(peer, stamp, founded, membership, peers, now, outbox);
@@ -70,11 +70,11 @@ bool Leadership::has_ended(const Membership& membership, const Peers& peers, Tim
     return end && *end <= now;
   };
   if (!ended()) return false;
-  counted_at_.reset();  // it was counted with an older figure
+  counted_at_.reset();  // the cached count may be too old
   return ended();
 }
 
-// A healthy node is heard every two fifths of the lease, and later where the network is slow.
+// A healthy node answers every two fifths of the lease, and later if the network is slow.
 std::optional<Time> Leadership::alone_at(const Config& round, bool current, const Peers& peers) const {
   if (!round.has_arbiter()) return std::nullopt;
   const Peer* const self = peers.find(self_);
@@ -84,7 +84,7 @@ std::optional<Time> Leadership::alone_at(const Config& round, bool current, cons
   for (const auto& [id, peer] : peers.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0 || id == self_) continue;
-    if (peer.departed) return std::nullopt;  // this node has its vote already; the same holds for the arbiter
+    if (peer.departed) return std::nullopt;  // this node already has its vote; the same holds for the arbiter
     if (peer.here()) heard = std::max(heard, time_of(peer.answered));
     if (peer.here()) heard = std::max(heard, current ? released_at_ : previous_released_at_);
   }
@@ -117,9 +117,9 @@ void Leadership::round_released(Time now) {
   count_again();
 }
 
-// Counting takes one pass over all nodes. With many nodes it is done at most fifty times a lease: an older figure is never too
-// large. That also holds while there is no authority: when a new coordinator awaits ten thousand answers, each answer would
-// otherwise count all others again.
+// Counting takes one pass over all nodes. With many nodes it is done at most fifty times per lease. That is safe, since an
+// older result is never too late. The limit also applies while there is no authority: a new coordinator may await ten thousand
+// answers, and each answer would otherwise count all others again.
 Time Leadership::end(const Membership& membership, const Peers& peers, Time now) const {
   constexpr std::size_t kManyNodes = 64;
   const bool fresh = peers.all().size() > kManyNodes && counted_at_ && *counted_at_ + lease_ / 50 > now;
@@ -141,7 +141,7 @@ void newest_first(std::vector<Answer>& answers, const Config& round, const Rules
     return std::sort(answers.begin(), answers.end(), newer);
   const auto matters = answers.begin() + too_few;
   std::nth_element(answers.begin(), matters, answers.end(), newer);
-  constexpr std::ptrdiff_t kMostThatMatter = 2;  // a half of all, and one more
+  constexpr std::ptrdiff_t kMostThatMatter = 2;  // half of all, and one more
   std::partial_sort(matters, matters + std::min(kMostThatMatter, answers.end() - matters), answers.end(), newer);
 }
 
@@ -155,7 +155,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
   for (const auto& [id, peer] : peers.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;
-    // A node that has left votes no more.
+    // A node that has left does not vote.
     answers.emplace_back(id == self_ || peer.departed ? now : time_of(peer.answered), rank);
   }
   newest_first(answers, config, rules_);
@@ -167,7 +167,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
     if (tally.enough(rules_)) break;
   }
   if (!tally.enough(rules_)) begins = Time{};
-  // Each voter of a round that this coordinator released was released into it, so it heard this coordinator at that time.
+  // This coordinator released the round, so each of its voters has heard this coordinator at that time.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 

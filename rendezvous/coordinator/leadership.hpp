@@ -47,9 +47,9 @@
 
 namespace ddprun::rendezvous {
 
-// The newest stamp that a node has answered, and its group rank.
+// The newest stamp that a node has sent back, and its group rank.
 using Answer = std::pair<Time, std::int32_t>;
-// Puts the newest answers first. Only the answers around half of the votes must be in order: fewer are no majority, and more
+// Sorts the newest answers first. Only the answers around half of the votes must be in order: fewer are no majority, and more
 // are not needed.
 void newest_first(std::vector<Answer>& answers, const Config& round, const Rules& rules);
 
@@ -84,10 +84,10 @@ class Leadership {
 
   // Call it before the release is sent: it counts as a stamp for all nodes of the round.
   void round_released(Time now);
-  // Call it when the definition of the majority has changed: the kept count is void.
+  // Call it after the definition of a majority has changed: it drops the cached result.
   void count_again() { counted_at_.reset(); }
 
-  // Nodes counted so far. Tests measure the work by it.
+  // Nodes counted so far. Tests use it to measure the work.
   std::int64_t counted() const { return counted_; }
 
  private:
@@ -102,9 +102,9 @@ class Leadership {
   NodeId self_;
   nanoseconds lease_;
   Rules rules_;
-  Time stays_until_;             // a new coordinator waits until then for the answers of a majority
-  Time released_at_{};           // the current round; Time{}: it was inherited
-  Time previous_released_at_{};  // the round before
+  Time stays_until_;             // deadline for a new coordinator to get answers of a majority
+  Time released_at_{};           // the current round; Time{} if it was inherited
+  Time previous_released_at_{};  // the previous round
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed
   mutable std::int64_t counted_ = 0;

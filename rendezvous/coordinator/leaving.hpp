@@ -1,8 +1,8 @@
 // Nodes that got a stop signal, and may leave while the others continue. A scheduler that stops the job signals all of its
-// nodes, but not at the same moment. So after the first signal the coordinator waits a while for others before it decides that
-// only this node leaves. It asks this class when the round must end, and whether too few nodes would stay. Pure.
+// nodes, but not at the same moment. So after the first signal the coordinator waits for others before it decides that only
+// this node leaves. It asks this class when the round must end, and how many nodes leave. Pure.
 //
-// This class owns which nodes asked, with which signal, and how long to wait for more.
+// This class owns which nodes want to leave, with which signal, and how long to wait for more.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,8 @@ class Leaving {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
-    // Its own signal needs no further wait; those of others wait for the network's longest delay.
+    // A request of another node has already crossed the network. The signal of the own node is seen sooner, so we also wait for
+    // the longest delay of the network.
     if (peer.hello.node == self_) ends_ = std::max(ends_, now + own_call_);
     nodes_.insert(peer.hello.node);
   }

@@ -1,6 +1,6 @@
-// What a coordinator does when somebody on a node asks about the whole job (JobQuestion): it puts the question to every node
-// that is here, its own included, or to the one that it is for, and passes each answer on to the node that asked. It remembers
-// nothing, so nobody can make it keep anything. Pure; coordinator.hpp calls it.
+// Handles a query about the whole job (JobQuestion), for example from `ddprun status`. The coordinator forwards the query to
+// one node or to every connected node, including its own. It passes each answer to the node that asked. It stores nothing, so
+// queries cannot use up its memory. Pure; coordinator.hpp calls it.
 #pragma once
 
 #include "rendezvous/coordinator/action.hpp"
@@ -21,7 +21,7 @@ inline void ask_nodes(const Peer& asker, const JobQuestion& question, const Peer
   }
 }
 
-// A node that has left meanwhile gets no answer.
+// If the node that asked has left meanwhile, the answer is dropped.
 inline void pass_on(const Peer& from, const NodeAnswer& answer, const Peers& peers, Outbox& outbox) {
   const Peer* const asker = peers.find(answer.asker);
   if (asker == nullptr || !asker->here()) return;

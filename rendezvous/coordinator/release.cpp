@@ -10,7 +10,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Nodes with neighbouring ranks are often in one rack, and what ends the coordinator may end its neighbours too. So the
+// Nodes with neighboring ranks are often in one rack, and a failure of the coordinator may also hit its neighbors. So the
 // successors are the middles of equal parts of the round.
 std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t most) {
   if (able.size() <= most) return able;
@@ -53,7 +53,7 @@ Roster roster_of(const PlacedNodes& placed, const Config& round) {
 }
 
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before) {
-  constexpr std::int32_t kMostRounds = 1'000'000'000;  // a higher number comes from nobody with good intentions
+  constexpr std::int32_t kMostRounds = 1'000'000'000;  // a higher number can only be an error or an attack
   std::int64_t first = before;
   for (const Peer* peer : placed.by_rank) {
     if (peer != nullptr && peer->hello.next_number <= kMostRounds)

@@ -1,4 +1,4 @@
-// The release of a round: which node gets which ranks, and what each node is told. The coordinator calls these functions one
+// The release of a round: which node gets which ranks, and the message for each node. The coordinator calls these functions one
 // after the other when it forms a round. Pure functions over its peers; they change nothing.
 #pragma once
 
@@ -13,11 +13,11 @@
 namespace ddprun::rendezvous {
 
 struct PlacedNodes {
-  std::vector<Peer*> by_rank;  // the index is the group rank; nullptr: nobody has it
+  std::vector<Peer*> by_rank;  // the index is the group rank; nullptr: the rank is not taken
   Placement placement;
 };
 
-// Places the ready nodes: this node first, then those of the last round, then by arrival.
+// Order: this node, then the nodes of the last round, then the others by arrival.
 PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings);
 
 // The nodes of the round, to be recorded before it is released.
@@ -27,21 +27,21 @@ Roster roster_of(const PlacedNodes& placed, const Config& round);
 // has the same number on all nodes, whether they share a run directory or not, and no round overwrites an earlier one.
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before);
 
-// The part of the release that is the same for all nodes. Call it after the peers have got their ranks.
+// The part of the release that is equal for all nodes. Call it after the peers have got their ranks.
 Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
                        const CoordinatorSettings& settings);
 
-// That release with the node's own ranks in this round and the one before.
+// Adds the node's own ranks, in this round and the previous one, to that release.
 Release release_for(const Peer& peer, const Release& common, const Config& previous);
 
-// Which arbiter decides if a round of these two nodes falls apart: the one on which both agree, if there is one.
+// The arbiter of a round of these two nodes: the one on which both agree, if there is one. It decides if they lose contact.
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings);
 
-// A farewell for the other node of two, if this node has group rank 0: alone, the other would be no majority.
+// A farewell for the other node of two, if this node has group rank 0. Without it, the other node alone would be no majority.
 coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings);
 
-// Sends the release to all nodes: first to those with a rank, in the order of ranks, so that the successors have it first in
-// case this node dies just now; then to the spares.
+// Sends the release to all nodes. Nodes with a rank get it first, in the order of ranks: so the successors have it if this node
+// dies at this moment. The spares get it last.
 void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
 
 }  // namespace ddprun::rendezvous

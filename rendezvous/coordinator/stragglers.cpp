@@ -21,7 +21,7 @@ Stragglers::Stragglers(const CoordinatorSettings& settings)
       lost_{.after = timeout_ + settings.lease} {}
 
 void Stragglers::await(const Peer& peer, Time now) {
-  if (peer.awaited_since != now) return;  // it was awaited before, and its deadlines stay
+  if (peer.awaited_since != now) return;  // it was awaited before, and its deadlines stay unchanged
   for (Stage* stage : {&told_, &given_up_, &lost_}) stage->nodes.push_back({now, peer.hello.node});
 }
 

@@ -1,12 +1,12 @@
-// Nodes that keep answering, but whose workers do not end: a node with a worker stuck in the kernel would keep all others
-// waiting for ever. The coordinator reports which nodes it waits for, and asks what is due. Pure.
+// Nodes that answer, but whose workers do not end. A node with a worker stuck in the kernel would block all others forever. The
+// coordinator reports which nodes it waits for, and polls this class for nodes that are due. Pure.
 //
-//     awaited -- a while --> people are told -- ready_timeout --> gets no more grants -- a lease --> lost
+//     awaited -- a while --> logged -- ready_timeout --> gets no more grants -- a lease --> lost
 //
-// So the node's workers have no grant any more when the others continue without it. The node may come back, to vote and to wait
-// for its workers, but nobody waits for it again.
+// So the node's workers have no grant any more when the others continue without it. The node may come back to vote and to wait
+// for its workers, but the coordinator does not wait for it again.
 //
-// This class owns since when each node is awaited, and which nodes were given up. Of a Peer it alone writes `straggles`.
+// This class owns since when each node is awaited, and which nodes were given up. It is the only writer of Peer's `straggles`.
 #pragma once
 
 #include <array>
@@ -28,22 +28,22 @@ class Stragglers {
  public:
   explicit Stragglers(const CoordinatorSettings& settings);
 
-  // The coordinator waits for the node's workers from now on, or again.
+  // The coordinator starts or restarts its wait for the node's workers.
   void await(const Peer& peer, Time now);
   std::optional<Time> next_deadline() const;
 
   // ---- what is due, each once ----
-  // A message that names the nodes that were awaited for long; empty when there is nothing new.
+  // A message with the names of the nodes that are awaited for long; empty if there is nothing new.
   std::string take_news(Peers& peers, Time now);
-  // Nodes that are given up get no more grants from now on.
+  // Stops the grants of nodes whose time is over.
   void give_up_due(Peers& peers, Time now);
-  // The nodes whose last grant must have ended.
+  // Nodes whose last grant must have ended.
   std::vector<NodeId> take_lost(Peers& peers, Time now);
   // The reason for the loss, for messages.
   std::string why() const;
 
   // ---- who comes back ----
-  // Whether the node still has workers for which nobody waits any more.
+  // True if the node still has workers that the coordinator has given up on.
   bool still_has_workers(const Peer& peer, Time now);
   void forgive(Peer& peer);
 
@@ -54,7 +54,7 @@ class Stragglers {
   };
   struct Stage {
     nanoseconds after{};
-    std::deque<Awaited> nodes{};  // the one awaited longest is first
+    std::deque<Awaited> nodes{};  // the longest wait first
   };
 
   void know(const Hello& hello);
@@ -64,7 +64,7 @@ class Stragglers {
   Stage told_;
   Stage given_up_;
   Stage lost_;
-  std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;  // nodes that were given up, with the incarnation of each
+  std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;  // the incarnation of each node that was given up
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,4 @@
-// Bytes as lower-case hexadecimal text. Called where digests and ids become names.
+// Bytes as lower-case hexadecimal text. Used to make names from digests and ids.
 #pragma once
 
 #include <string>

@@ -1,8 +1,7 @@
-// TLS 1.3 with a key made from the job's token, without sockets: bytes of the network go in, bytes for the network and
-// plaintext come out. It is implemented in a module of its own, libddprun_tls.so, that tls.cpp opens only for a job with a
-// network: linked in, OpenSSL would cost every start 6.5 ms and 8 MB. rendezvous/transport/transport.hpp is its one caller;
-// docs/security.md says what it keeps out. Nothing here throws across the module's border but tls_module() and derive_keys(),
-// which are on our side of it.
+// TLS 1.3 with a key made from the job's token, without sockets. Bytes of the network go in; bytes for the network and
+// plaintext come out. It is implemented in a separate module, libddprun_tls.so. tls.cpp opens it only for a job with a network,
+// since linking OpenSSL would cost every start 6.5 ms and 8 MB. Its only caller is rendezvous/transport/transport.hpp;
+// docs/security.md lists the attacks that it prevents. Only tls_module() and derive_keys() throw; both are outside the module.
 #pragma once
 
 #include <array>
@@ -13,14 +12,15 @@
 
 namespace ddprun {
 
-// The first 16 bytes of the SHA-256 of the run id. A peer without the token can read them, and learns which job is meant.
+// The first 16 bytes of the SHA-256 of the run id. A peer without the token can read them, and so compare the job with a known
+// run id.
 using ShortRunDigest = std::array<std::uint8_t, 16>;
 // Random, and new for each process of an agent. A peer that shows us our own id reflects our own bytes (the Selfie attack).
 using InstanceId = std::array<std::uint8_t, 16>;
 
 InstanceId new_instance_id();
 
-inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // it must fit into an alert (openssl/session.cpp)
+inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // an alert must be able to hold it (openssl/session.cpp)
 
 struct TlsCredentials {
   std::string_view token;
@@ -31,32 +31,33 @@ struct TlsCredentials {
 
 enum class TlsRole { kClient, kServer };
 
-enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer said goodbye
+enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer has closed TLS (close_notify)
 
 enum class TlsFailure {
   kNone,
   kNotTls,        // the peer does not speak TLS
-  kNoKey,         // the peer speaks TLS, but offered no key of ddprun's
-  kWrongToken,    // the peer has the same job and version, and another token
+  kNoKey,         // the peer speaks TLS, but offered no key of ddprun
+  kWrongToken,    // the peer has the same job and version, but another token
   kWrongRunId,    // the peer belongs to another job
-  kWrongVersion,  // the peer has another protocol version, which TlsPeer names
-  kReflected,     // our own hello came back, or we dialled ourselves
+  kWrongVersion,  // the peer has another protocol version (in TlsPeer)
+  kReflected,     // our own hello came back, or we dialed ourselves
   kBroken,        // a record is invalid: bytes were lost, changed or replayed
 };
 
-// What the peer said of itself. A server learns all of it, with kOpen proven; a client only the version, when refused for it.
+// The peer's description of itself. A server gets all fields; they are proven in state kOpen. A client gets only the version,
+// and only if it was refused because of it.
 struct TlsPeer {
   std::uint8_t protocol_version = 0;
   ShortRunDigest run{};
   InstanceId instance{};
 };
 
-// One end of one connection. Each call appends to `to_peer` and replaces nothing. After a failure `to_peer` may hold the alert
-// that tells the peer why: send it.
+// One end of one connection. Each call appends to `to_peer` and replaces nothing. After a failure `to_peer` may hold an alert
+// with the reason: send it to the peer.
 class TlsSession {
  public:
   virtual ~TlsSession() = default;
-  // The first bytes of a client's handshake. A server has none: it waits for them.
+  // Writes the first bytes of a client's handshake. A server writes nothing: it waits for the client.
   virtual TlsState start(std::string& to_peer) noexcept = 0;
   virtual TlsState receive(std::string_view from_peer, std::string& plaintext, std::string& to_peer) noexcept = 0;
   // Call it only in state kOpen.
@@ -65,7 +66,7 @@ class TlsSession {
 
   virtual TlsFailure failure() const noexcept = 0;
   virtual const TlsPeer& peer() const noexcept = 0;
-  virtual const std::string& detail() const noexcept = 0;  // OpenSSL's own words on a failure
+  virtual const std::string& detail() const noexcept = 0;  // OpenSSL's text for a failure
 };
 
 // The keys of one job. They keep no copy of the token, are wiped by the destructor and must outlive their sessions.
@@ -88,7 +89,7 @@ inline constexpr const char* kTlsModuleEntry = "ddprun_tls_module";
 // The type of the one symbol that the module exports. It returns null when `version` isn't the module's own.
 using TlsModuleEntry = TlsModule*(int version);
 
-// Opens the module at the first call. Throws InternalError when the module isn't there or can't be loaded.
+// Opens the module at the first call. Throws InternalError if the module is missing or can't be loaded.
 TlsModule& tls_module();
 // Throws InternalError when OpenSSL can't make keys.
 std::unique_ptr<TlsKeys> derive_keys(const TlsCredentials& credentials);

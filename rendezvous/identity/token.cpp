@@ -1,4 +1,4 @@
-// Strength, making and finding of tokens (token.hpp). Their files are in token_file.cpp.
+// Finds, checks and makes tokens (token.hpp). token_file.cpp handles their files.
 #include "rendezvous/identity/token.hpp"
 
 #include <string.h>
@@ -45,8 +45,8 @@ double surprise_of(char letter) {
   return kBits[static_cast<std::size_t>(std::tolower(static_cast<unsigned char>(letter)) - 'a')];
 }
 
-// Words with years and signs between them, such as Summer2024!Winter2025!: letters, digits and signs come in runs, and the
-// letters are those of a language.
+// True for words with years and signs between them, such as Summer2024!Winter2025!. Their letters, digits and signs come in
+// runs, and the letters have the frequencies of a language.
 bool is_phrase(std::string_view text) {
   std::size_t changes = 0, letters = 0;
   double surprise = 0;
@@ -66,7 +66,7 @@ double bits_of_phrase(std::string_view text) {
   return bits;
 }
 
-// The most bits that a text which looks so can hold: 4 for a hexadecimal digit, about 2 for a letter of a word (Shannon 1951
+// The most bits that a text of this form can hold: 4 for a hexadecimal digit, about 2 for a letter of a word (Shannon 1951
 // found 1 to 2 for English), 6 for any other character.
 double possible_bits(std::string_view text) {
   const auto hex = static_cast<double>(std::count_if(text.begin(), text.end(), is_hex));
@@ -120,7 +120,7 @@ FoundToken from_file(const std::filesystem::path& file, bool made) {
   return {read_token_file(file), file.string(), file, made};
 }
 
-// The token in the user's own file, which is made when it is missing.
+// The token in the user's own file. Creates the file if it is missing.
 FoundToken of_user(const std::filesystem::path& file) {
   const bool made = !std::filesystem::exists(file) && make_token_file(file, new_token());
   return from_file(file, made);

@@ -1,5 +1,5 @@
-// Token files (token.hpp): reading them with their permissions checked, making them once, and waiting for one that another node
-// makes on a shared file system.
+// Token files (token.hpp): reads them and checks their permissions, creates them once, and waits for one that another node
+// creates on a shared file system.
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestTokenFile = 8192;
-// On a network file system inotify does not see what another node writes, so the file is looked for at these intervals.
+// On a network file system inotify does not report writes of other nodes, so we poll at these intervals.
 constexpr std::chrono::milliseconds kFirstLook{50};
 constexpr std::chrono::milliseconds kLongestRetryPause{500};
 
@@ -57,7 +57,7 @@ void check_permissions(int fd, const fs::path& file) {
 
 std::string read_all(int fd, const fs::path& file) {
   std::string text;
-  text.reserve(kLargestTokenFile + 1);  // a string that grows would leave copies of the token behind
+  text.reserve(kLargestTokenFile + 1);  // growing the string would leave copies of the token in freed memory
   std::array<char, 512> part{};
   for (;;) {
     const ssize_t count = ::read(fd, part.data(), part.size());
@@ -83,7 +83,7 @@ void make_folders(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) cannot_make(folder / "token", errno);
 }
 
-// The file gets its final name at once, or not at all. False when that name is taken.
+// Renames atomically. Returns false if the final name is taken.
 bool publish(const fs::path& temporary, const fs::path& file) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, file.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS) {  // file systems without RENAME_NOREPLACE, such as NFS
@@ -102,7 +102,7 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// A network file system may keep saying that there is no such file until somebody opens its folder again.
+// A network file system may cache that a file does not exist. Opening its folder refreshes that cache.
 bool is_there(const fs::path& file) {
   const Descriptor folder(::open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder.get() >= 0 && ::faccessat(folder.get(), file.filename().c_str(), F_OK, 0) == 0;

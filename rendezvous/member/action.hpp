@@ -1,4 +1,4 @@
-// What a member asks for, as values: of the agent (workers, the record), and of the node's links. Member::on() returns them in
+// Actions of a member, as values: for the agent (workers, the record), and for the node's links. Member::on() returns them in
 // the order in which they must be carried out.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace ddprun::rendezvous {
 
 namespace member_action {
-struct Dial {  // the answer is Opened or Closed
+struct Dial {  // the result is Opened or Closed
   LinkId link = 0;
   Address address{};
 };
@@ -28,14 +28,14 @@ struct Close {
 };
 struct Remember {
   Record record{};
-  NodeId node{};  // the leader's
+  NodeId node{};  // the node id of the leader
 };
 struct StartWorkers {
   Release release{};
-  Time until{};  // as ExtendGrant
+  Time until{};  // the grant, as in ExtendGrant
 };
-// Workers may run until then. Unless the grant is extended, the guardian must kill them at that time, even if this agent is
-// stopped: another coordinator may lead by then.
+// Workers may run until this time. If the grant is not extended, the guardian must kill them then, even if this agent is
+// stopped: another coordinator may lead from then on.
 struct ExtendGrant {
   Time until{};
 };
@@ -46,16 +46,16 @@ struct StopWorkers {
   bool at_once = false;  // by SIGKILL
   std::string why{};
   std::optional<FailureReport> failure{};  // kWorkerFailure: the failure of another node's worker
-  bool hold = false;  // workers that can keep their state may wait for the next round, as WorkersEnded says
+  bool hold = false;  // workers that can keep their state may wait for the next round, as reported in WorkersEnded
 };
-// For a failure of this node's own worker: the state of the workers that wait for the next round is not to be kept.
+// A worker of this node has failed: drop the state that the other workers hold for the next round.
 struct DismissHeld {
   std::string why{};
 };
 struct StopAndSave {
   int signal = 0;
-  bool held = false;  // the workers that wait for a next round save, since none comes; without such workers WorkersEnded
-                      // follows at once there are none
+  bool held = false;  // the workers that wait for a next round save, since there will be none; if no workers wait, WorkersEnded
+                      // follows immediately
 };
 struct StopAt {
   std::int64_t step = 0;
@@ -64,11 +64,11 @@ struct AnswerStore {
   std::int32_t rank = 0;
   channel::StoreReply reply{};
 };
-// Somebody asks all nodes of the job. The answer is AnswerQuestion.
+// A query to all nodes of the job. Reply with AnswerQuestion.
 struct BeAsked {
   NodeQuestion question{};
 };
-// A node's answer to AskJob.
+// A node's answer to this node's AskJob.
 struct HearAnswer {
   JobAnswer answer{};
 };
@@ -77,7 +77,7 @@ struct Say {
 };
 struct JobOver {  // the workers are gone
   enum class End {
-    kOver,     // the job has ended, or this node was told so
+    kOver,     // the job has ended, or this node was notified that it has
     kLeft,     // this node has left, and the others continue
     kGivenUp,  // this process has found no other node, or was refused
   };
@@ -93,8 +93,8 @@ using MemberAction =
                  member_action::BeAsked, member_action::HearAnswer, member_action::Say, member_action::JobOver>;
 using MemberActions = std::vector<MemberAction>;
 
-// How the job ends for a node that has looked in vain for a coordinator for `looked`. `was_welcome`: a coordinator had accepted
-// this process before.
+// The end of the job for a node that has searched for a coordinator for `looked` without result. `was_welcome`: a coordinator
+// had accepted this process before.
 member_action::JobOver end_of_search(const Record& record, bool was_welcome, milliseconds looked);
 
 }  // namespace ddprun::rendezvous

@@ -1,5 +1,5 @@
-// By how much the coordinator's clock is ahead of this node's. The answer with the shortest round trip gives the best estimate,
-// as in NTP. The member passes answers in, and puts the difference into its failure reports. Pure.
+// The difference between the coordinator's clock and this node's clock. The answer with the shortest round trip gives the best
+// estimate, as in NTP. The member passes in the answers, and adds the difference to its failure reports. Pure.
 #pragma once
 
 #include <cstdint>

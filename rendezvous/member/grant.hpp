@@ -1,7 +1,7 @@
-// Until when the workers of a node may run: each answer of its coordinator to a ping extends that time. The member asks before
-// it lets workers start or continue. Pure.
+// The time until which the workers of a node may run. Each answer of the coordinator to a ping extends it. The member checks it
+// before workers start or continue. Pure.
 //
-// This class owns that time, and whether the present coordinator has granted it.
+// This class owns that time, and whether the current coordinator has granted it.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ class Grant {
   bool is_leaders() const { return is_leaders_; }
   bool is_over(Time now) const { return until_ <= now; }
 
-  // The node follows another coordinator, or none. What was granted keeps its end.
+  // The node has no coordinator now, or will follow another one. The granted time keeps its end.
   void lose_leader() { is_leaders_ = false; }
   void forget() { until_ = Time{}; }
-  // The coordinator has answered a ping that was sent at `asked`. False: nothing changes, since the present grant ends later,
-  // or since workers run under an earlier coordinator's grant.
+  // The coordinator has answered a ping that was sent at `asked`. Returns false if nothing changes, because the current grant
+  // ends later, or because workers run under an earlier coordinator's grant.
   bool extend(Time asked, nanoseconds length, bool has_workers) {
     if (!is_leaders_ && has_workers) return false;
     if (is_leaders_ && asked + length <= until_) return false;
@@ -33,7 +33,7 @@ class Grant {
 
  private:
   Time until_{};
-  bool is_leaders_ = false;  // granted by the present coordinator
+  bool is_leaders_ = false;  // granted by the current coordinator
 };
 
 }  // namespace ddprun::rendezvous

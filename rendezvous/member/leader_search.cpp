@@ -30,7 +30,7 @@ void LeaderSearch::begin(const std::vector<Successor>& known) {
 std::vector<LinkId> LeaderSearch::dial_due(nanoseconds lease, Time now, MemberActions& actions) {
   std::vector<LinkId> given_up;
   for (Target& target : targets_) {
-    // A candidate that sends nothing for one lease may be out of reach, and what it knows of this node is old.
+    // A candidate that sends nothing for one lease may be unreachable, and its knowledge of this node is outdated.
     if (target.link != 0 && target.dialled + lease <= now) {
       actions.emplace_back(member_action::Close{target.link});
       given_up.push_back(target.link);

@@ -1,7 +1,7 @@
-// Which addresses a node without a coordinator dials, and when: the coordinator and the successors that it remembers, the job's
-// addresses from the command line, and hints of other nodes. The member asks it during the search. Pure.
+// Decides which addresses a node without a coordinator dials, and when. They are the coordinator and the successors in its
+// record, the job's addresses from the command line, and hints of other nodes. The member uses it during the search. Pure.
 //
-// This class owns the addresses to try with the link to each, and the newest few hints.
+// This class owns the addresses to try, the link to each, and the newest few hints.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  // Starts the search. The coordinator may only have lost the connection, and a restarted coordinator is a candidate too: so
-  // `known` includes it.
+  // Starts the search. `known` includes the last coordinator: perhaps only the connection was lost, or the coordinator was
+  // restarted.
   void begin(const std::vector<Successor>& known);
-  // Dials each address that is due. Returns the links that it closes, since nothing came over them for one lease.
+  // Dials each address that is due. Closes links without any message for one lease, and returns them.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Keeps only that link. Returns its address.
+  // Closes all other links. Returns the address of this link.
   Address settle(LinkId link, MemberActions& actions);
   // Closes all links except `but`.
   void end(std::optional<LinkId> but, MemberActions& actions);
@@ -36,13 +36,13 @@ class LeaderSearch {
   void closed(LinkId link, Time now);
   // The other side answers, and counts this node as an elector.
   void heard(LinkId link, Time now);
-  // Closes the link, to be tried again at that time.
+  // Closes the link. Its address is dialed again at `at`.
   void retry(LinkId link, Time at);
-  // As retry(), and keeps the address for good: a coordinator was there.
+  // Like retry(), but keeps the address permanently, since a coordinator was found there.
   void retry_lasting(LinkId link, Time at);
 
   // ---- hints ----
-  // A node at that address may lead, or know who does. `looking`: dial it now.
+  // The node at that address may lead, or may know the leader. `looking`: dial it now.
   void hint(const Address& address, bool looking, Time now);
   // The addresses at which nodes may look for a coordinator.
   std::vector<Address> places(const std::vector<Successor>& known) const;
@@ -50,7 +50,7 @@ class LeaderSearch {
  private:
   struct Target {
     Address address{};
-    bool lasting = true;  // it stays in the list; a hint alone does not
+    bool lasting = true;  // stays in the list; an address that is only a hint does not
     LinkId link = 0;      // 0: no connection
     Time next_try{};
     Time dialled{};

@@ -1,8 +1,8 @@
-// Implementation of member.hpp: its events, what it does about its coordinator, what it does about its workers, and time.
+// Implementation of member.hpp: its events, its search for and contact with the coordinator, its workers, and time.
 //
 // Note [Why this file is long]
-// It is one state machine: messages of the coordinator change what it may do with its workers, and the ends of workers change
-// what it sends. The search, the votes, the grant, the clock and the record are in files of their own.
+// It is one state machine: messages of the coordinator decide what it may do with its workers, and ends of workers decide what
+// it sends. The search, the votes, the grant, the clock and the record have separate files.
 #include "rendezvous/member/member.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  // After any event: whatever has timed out ends, and addresses that are due are dialled.
+  // After any event: handle timeouts, and dial the addresses that are due.
   if (phase_ != Phase::kOver) tick();
   return std::exchange(actions_, {});
 }
@@ -44,7 +44,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
 void Member::handle(const member_event::Opened& event) {
   if (phase_ == Phase::kLooking && (event.link == kSelfLink || search_.dialled(event.link))) {
     if (event.link == kSelfLink)
-      looking_since_ = now_.steady;  // its own coordinator needs no search, however long this machine slept
+      looking_since_ = now_.steady;  // this node leads itself, so it needs no search, even after a long suspend of the machine
     act(member_action::Send{event.link, hello(event.local_host)});
   } else {
     act(member_action::Close{event.link});
@@ -79,7 +79,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   lease_ = sensible(message.lease_ms);
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
-  if (link != kSelfLink) handed_over_.reset();  // this node may step down before it has released a round
+  // handed_over_ stays if this node leads itself: it may step down before it has released a round.
+  if (link != kSelfLink) handed_over_.reset();
   leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   grant_.lose_leader();
   clock_.begin();
@@ -90,18 +91,18 @@ void Member::hear(LinkId link, const Welcome& message) {
     record_.job_elsewhere = record_.job_elsewhere || leads_elsewhere;
     remember();
   }
-  also_try(leader_->address);  // to find it again before its first release has come
+  also_try(leader_->address);  // so that it can be found again if it is lost before its first release arrives
   say(NodeNotice::Kind::kFollowing, "joined");
   ping();
-  // A signal that came while no coordinator led, or of which only the one before knows.
+  // Repeats a stop signal that came while there was no coordinator, or that only the previous coordinator knows.
   if (stop_signal_ != 0 && (coordinates() || has_workers())) tell_leader(StopAsk{stop_signal_, stop_saves_});
   if (stop_signal_ != 0 && !coordinates() &&
-      workers_ == Workers::kNone) {  // it was the coordinator when the signal came, and is not any more
+      workers_ == Workers::kNone) {  // this node was the coordinator when the signal came, and no longer is
     tell_leader(Leave{"a signal"});
     return after_saving(End::kLeft);
   }
   if (failure_ && settings_.rules.failures_are_said_again) tell_leader(*failure_);
-  // The workers may have ended after the Hello was sent, or their Done was lost with the link before this one.
+  // The workers may have ended after the Hello was sent, or their Done was lost with the previous link.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
   } else if (!has_workers()) {
@@ -110,7 +111,7 @@ void Member::hear(LinkId link, const Welcome& message) {
 }
 
 void Member::hear(LinkId link, const Refused& message) {
-  // The node that has this place may have died without a message. If it is still a member one lease later, it is alive.
+  // The node that holds this place may have died without a message. If it is still a member one lease later, it is alive.
   const bool once_more = message.retry_after_ms > 0 && !std::exchange(was_refused_, true);
   if (message.reason == Refusal::kSetAside || once_more) {
     if (!search_.dialled(link)) return;
@@ -120,15 +121,15 @@ void Member::hear(LinkId link, const Refused& message) {
     act(member_action::Close{link});
     return;
   }
-  // Another job may be at our job's old address. Only a node that never belonged to a job takes this refusal as final.
+  // Another job may now use our job's old address. So only a node that never belonged to a job takes this refusal as final.
   if (was_welcome_ && message.reason != Refusal::kReplaced) return;
   finish(static_cast<int>(ExitCode::kUsage), "the coordinator refused this node: " + message.text, End::kGivenUp);
 }
 
 void Member::hear(LinkId link, const Redirect& message) {
   if (phase_ != Phase::kLooking || !search_.dialled(link)) return;
-  // Also for a coordinator of an earlier term than this node has promised: this node may be needed there, and that coordinator
-  // must hear of the later term.
+  // This is also done for a coordinator with an earlier term than this node has promised. That coordinator may need this node,
+  // and must learn of the later term.
   search_.retry(link, now_.steady + lease_ / 5);
   act(member_action::Close{link});
   also_try(message.coordinator);
@@ -205,7 +206,7 @@ void Member::hear(LinkId link, const Pong& message) {
   if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
   const nanoseconds length = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
-  // The grant counts from the ping, since the answer may have been on its way for long.
+  // The grant counts from the ping, since the answer may have been delayed.
   if (grant_.extend(time_of(message.echo), length, has_workers()) && has_workers()) {
     act(member_action::ExtendGrant{grant_.until()});
   }
@@ -228,17 +229,18 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
-  if (goes_on_) saving_ = false;  // only a coordinator could tell the step at which to save, and there is a next round
-  // A test breaks this rule: then workers continue without a grant.
+  // There will be a next round, and without a coordinator no node can learn the step at which to save.
+  if (goes_on_) saving_ = false;
+  // A test turns this rule off: then workers continue without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
-  // Workers that save are not stopped: the nodes that are left will be in a round of the next coordinator. They wait for its
-  // message, which needs no grant.
+  // Workers that save are not stopped: the remaining nodes will be in a round of the next coordinator. They wait for its
+  // message, and need no grant for that.
   if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
     stop_workers(
         {.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once && stop_signal_ == 0});
   }
   if (saving_ && !has_workers()) return after_saving(End::kGivenUp);
-  if (stop_signal_ != 0 && !led_itself && in_round() && !has_workers()) {  // nobody is left to say that it may leave
+  if (stop_signal_ != 0 && !led_itself && in_round() && !has_workers()) {  // no coordinator can allow it to leave
     return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
   }
   phase_ = Phase::kLooking;
@@ -256,18 +258,19 @@ void Member::hear(LinkId link, const Release& message) {
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready)
-    return;  // its last workers are still here, so it was not ready
-  // Later than that of the Welcome, if the coordinator raised its term for a node that came after us (Coordinator::greet).
+    return;  // its last workers are still running, so it was not ready
+  // The term is later than that of the Welcome if the coordinator raised its term for a node that joined after this one
+  // (Coordinator::greet).
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
   record_.state.current = config_of(message);
   record_.state.previous = message.previous;
-  // Either way the budget includes the failure: with that of the round that starts, or, where a new coordinator takes over an
-  // uncommitted round, since a node knew that round.
+  // In both cases the budget already includes the failure. A starting round counts it. A new coordinator that inherits an
+  // uncommitted round gets the count from a node that knew that round.
   if (message.start || message.budget.restart_count > record_.state.budget.restart_count) failure_.reset();
   record_.state.budget = message.budget;
   record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
-  // The release of an inherited round names no successors: those named before are still in it.
+  // The release of an inherited round names no successors: the earlier ones are still in the round.
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
@@ -275,7 +278,7 @@ void Member::hear(LinkId link, const Release& message) {
     workers_ = Workers::kNone;
     saving_ = saved_ = let_go_ = false;
     pending_start_ = message;
-    // It was done when it was asked, and is not any more.
+    // The workers were done when the stop was requested, and now run again.
     if (stop_signal_ != 0) tell_leader(StopAsk{stop_signal_, stop_saves_});
   }
   ping();
@@ -283,7 +286,7 @@ void Member::hear(LinkId link, const Release& message) {
 }
 
 void Member::start_if_granted() {
-  // A grant that is about to end might end before it is renewed, where answers are slow.
+  // If answers are slow, a grant with little time left could end before it is renewed.
   const Time least = now_.steady + part_of(lease_, settings_.rules.start_with);
   if (!pending_start_ || !grant_.is_leaders() || grant_.is_over(least)) return;
   workers_ = Workers::kRunning;
@@ -319,7 +322,7 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   saving_ = true;
   goes_on_ = message.goes_on;
   if (stop_signal_ == 0 && !goes_on_) stop_signal_ = message.signal;
-  if (pending_start_) return;  // the round was released only to save: start_if_granted() does that
+  if (pending_start_) return;  // the round was released only to save, and start_if_granted() does that
   if (workers_ == Workers::kRunning) {
     act(member_action::StopAndSave{message.signal});
   } else if (!has_workers()) {
@@ -327,7 +330,7 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   }
 }
 
-// The round is over on this node. From now on its workers run again, but only as long as the coordinator grants.
+// The round is over on this node. Now its workers run again to save, but only within the coordinator's grant.
 void Member::save_what_is_held(const RoundId& round) {
   const bool may_run = workers_ == Workers::kNone && grant_.is_leaders() && !grant_.is_over(now_.steady);
   if (!may_run) return tell_leader(Stopped{.round = round});
@@ -356,7 +359,7 @@ void Member::stop_workers(member_action::StopWorkers order) {
   act(std::move(order));
 }
 
-// The record of the release is on disk by now, unlike when it came.
+// The record of the release is on disk by now. It was not when the release arrived.
 void Member::say_ready(const RoundId& round) {
   tell_leader(Ready{.round = round, .master_port = master_port_, .installed = record_.state.current.id});
 }
@@ -380,10 +383,11 @@ void Member::handle(const member_event::AskStore& event) {
   if (has_workers()) tell_leader(StoreAsk{workers_round_, event.rank, event.request});
 }
 
-// Pings before this one did not tell what was not yet on disk, and a coordinator that founds a job grants nothing before it
-// knows.
+// Earlier pings could not report records that were not yet on disk. A coordinator that founds a job gives no grant before it
+// has that report.
 void Member::handle(const member_event::RecordWritten&) {
-  // Until the round is committed, the round before counts as well. Of a few nodes, the loss of one more may be too much for it.
+  // Until the round is committed, the previous round counts as well. If it had only a few nodes, the loss of one more may cost
+  // its majority.
   const Config& before = record_.state.previous;
   const bool hurries = before.exists() && before.voters() <= kFewNodes;
   if (leader_ && (pending_start_ || grant_.is_over(now_.steady) || hurries)) ping();
@@ -426,7 +430,7 @@ void Member::after_saving(End end) {
          saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save", end);
 }
 
-// A coordinator leaves only when the others can elect another one. Otherwise it stays, and the failure is judged.
+// A coordinator leaves only if the others can elect another one. Otherwise it stays, and the failure is judged.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
   return others_are_enough(record_.state.current, settings_.rules);
@@ -440,8 +444,8 @@ void Member::handle(const member_event::StopRequested& event) {
   if (knows_end()) return;
   stop_saves_ = event.saves;
   if (leader_ && (has_workers() || coordinates() || in_round())) return tell_leader(StopAsk{event.signal, event.saves});
-  if (has_workers() || saving_) return;  // the workers are being stopped already, or it is being decided what follows
-  // The node's work is done, and it ends when the job does. A second signal ends it sooner.
+  if (has_workers() || saving_) return;  // the workers are already being stopped, or a decision is pending
+  // The node's work is done, and the node ends with the job. A second signal ends it sooner.
   if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.state.current.origin()) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal", End::kLeft);
@@ -450,8 +454,8 @@ void Member::handle(const member_event::StopRequested& event) {
 void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   if (leads(link)) return finish(message.exit_code, message.why, End::kOver);
   if (phase_ != Phase::kLooking || (link != kSelfLink && !search_.dialled(link))) return;
-  // The end of an earlier round than this node knows is not the job's end. Nor is one from before this process started: it has
-  // come for the next job.
+  // The end of an earlier round than this node knows is not the end of this job. Nor is an end from before the start of this
+  // process: this process was started for the next job.
   const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
   if (!was_before && message.round >= record_.state.current.id) return finish(message.exit_code, message.why, End::kOver);
   if (was_before) say(NodeNotice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
@@ -465,7 +469,7 @@ void Member::hear(LinkId link, const Conclude& message) {
   tell_leader(Concluded{message.ending.origin});
 }
 
-// Nothing that the coordinator has granted runs any more, so the next coordinator need not wait.
+// No worker runs under a grant of the coordinator any more, so the next coordinator need not wait.
 void Member::hear(LinkId link, const HandOver& message) {
   if (!leads(link) || link == kSelfLink) return;
   voter_.release();
@@ -483,12 +487,12 @@ void Member::hear(LinkId link, const Waiting& message) {
 void Member::hear(LinkId link, const MayLeave& message) {
   if (!leads(link) || stop_signal_ == 0 || message.round != record_.state.current.id) return;
   let_go_ = true;
-  if (has_workers() || workers_ == Workers::kDone) return;  // the end of the round comes, or that of the job
+  if (has_workers() || workers_ == Workers::kDone) return;  // the end of the round or of the job follows
   tell_leader(Leave{"a signal"});
   after_saving(End::kLeft);
 }
 
-// A node that hears of the job's end stops its workers first.
+// Workers are stopped first. The process ends when they are gone.
 void Member::finish(int exit_code, const std::string& why, End end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
   if (leader_) act(member_action::Close{leader_->link});
@@ -497,7 +501,7 @@ void Member::finish(int exit_code, const std::string& why, End end) {
   pending_start_.reset();
   if (has_workers()) {
     over_ = member_action::JobOver{.exit_code = exit_code, .why = why, .end = end};
-    phase_ = Phase::kFollowing;  // it follows nobody, but it does not search either
+    phase_ = Phase::kFollowing;  // it has no coordinator, but it does not search either
     return;
   }
   phase_ = Phase::kOver;
@@ -518,7 +522,7 @@ void Member::tick() {
       ping();
     }
   }
-  // A graceful stop may take longer than the grant lasts.
+  // A graceful stop may take longer than the rest of the grant.
   if ((!leader_ || !grant_.is_leaders()) && has_workers() && grant_over && grant_.exists()) {
     grant_.forget();
     stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = true, .why = "no coordinator"});

@@ -1,21 +1,21 @@
-// One node's place in the job, as a pure state machine: it looks for the coordinator, follows it, is released into rounds, and
-// votes for a successor when the coordinator is lost. What it wants of the agent comes out as plain actions: start workers with
-// these ranks, stop them, the job is over. node.hpp holds one and carries its messages.
+// One node's part in the job, as a pure state machine. It looks for the coordinator, follows it, is released into rounds, and
+// votes for a successor when the coordinator is lost. Its requests to the agent are plain actions: start workers with these
+// ranks, stop them, the job is over. node.hpp holds one and carries its messages.
 //
 //     looking -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
 //        ^----------- link closed, or no answer: workers stop -----------'
 //
-// It owns the phase, the record, the leader with what it said last, and what the workers of this node do. Whom to dial is
-// leader_search.hpp's, when to vote voter.hpp's, until when workers may run grant.hpp's.
+// It owns the phase, the record, the leader with its last message, and the state of this node's workers. leader_search.hpp
+// decides whom to dial, voter.hpp when to vote, and grant.hpp until when workers may run.
 //
-// How it meets the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell connects
-// them.
-//     Member's StartWorkers            AgentState starts the round it names instead of counting rounds itself
-//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL), or holds them, and judges
+// How it is connected to the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell
+// passes on their actions and events.
+//     Member's StartWorkers            AgentState starts this round instead of counting rounds itself
+//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL) or holds them, and judges
 //     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
-//     AgentState's first failure       WorkersFailed at once, so that all nodes stop within one message's time
-//     AgentState's RoundSwept          WorkersEnded, or WorkersDone when all ended well
-//     AgentState's SignalArrived       StopRequested; the second one stays with AgentState: it kills
+//     AgentState's first failure       WorkersFailed immediately, so that all nodes stop within one message's time
+//     AgentState's RoundSwept          WorkersEnded, or WorkersDone if all ended well
+//     AgentState's SignalArrived       StopRequested; AgentState handles the second one itself: it kills
 //     Member's JobOver                 AgentState's Finish, with this exit code
 // decide_restart then runs at the coordinator (Coordinator's judge), once for the whole job.
 #pragma once
@@ -44,9 +44,9 @@ namespace ddprun::rendezvous {
 namespace member_event {
 struct Opened {
   LinkId link = 0;
-  std::string local_host{};  // of the socket
+  std::string local_host{};  // the local address of the socket
 };
-struct Closed {  // or could not be opened
+struct Closed {  // or failed to open
   LinkId link = 0;
 };
 struct Heard {
@@ -54,19 +54,19 @@ struct Heard {
   FromCoordinator message{};
 };
 struct Tick {};
-// About this node's workers. The first failure is reported at once, and a later one if it turns out to be the cause. The agent
-// itself stops the node's other workers.
+// Failures of this node's workers. The first failure is reported immediately, and a later one if it turns out to be the cause.
+// The agent itself stops the node's other workers.
 struct WorkersFailed {
   FailureReport report{};  // the member fills in round, hostname and skew
 };
-// All workers of the round are gone, with all processes that they started; or they wait idle for the next round.
+// All workers of the round are gone, with all processes that they started. Or they are idle and wait for the next round.
 struct WorkersEnded {
   bool saved = false;                // true after StopAndSave
   std::uint16_t master_port = 0;     // reserved for the next round
-  std::optional<int> leaves_with{};  // set if the node leaves the job for good: its exit code
+  std::optional<int> leaves_with{};  // set if the node leaves the job permanently: its exit code
   bool holds = false;                // as in Stopped
 };
-struct WorkersDone {  // as WorkersEnded, when all workers exited with code 0
+struct WorkersDone {  // instead of WorkersEnded, if all workers exited with code 0
   std::uint16_t master_port = 0;
 };
 struct StopRequested {
@@ -81,7 +81,7 @@ struct AskStore {
   std::int32_t rank = 0;
   channel::StoreRequest request{};
 };
-// Somebody asks about the whole job; without a coordinator nobody hears it. The answers are HearAnswer.
+// A query about the whole job. Without a coordinator it is dropped. The answers arrive as HearAnswer.
 struct AskJob {
   JobQuestion question{};
 };
@@ -89,7 +89,7 @@ struct AskJob {
 struct AnswerQuestion {
   NodeAnswer answer{};
 };
-// A record of this node is on disk; sent where messages wait for that (record_gate.hpp).
+// A record of this node is on disk. Only sent if messages wait for that (record_gate.hpp).
 struct RecordWritten {};
 }  // namespace member_event
 using MemberEvent = std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
@@ -99,7 +99,7 @@ using MemberEvent = std::variant<member_event::Opened, member_event::Closed, mem
 
 class Member {
  public:
-  // `record` is that of an earlier process with this identity.
+  // `record` was written by an earlier process with this identity.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
   std::vector<MemberAction> on(const MemberEvent& event, Now now);
@@ -117,13 +117,13 @@ class Member {
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   LinkId leader_link() const { return leader_ ? leader_->link : 0; }
   nanoseconds lease() const { return lease_; }
-  // The address at which the coordinator says that it listens. The address at which it was found may be closed by now, or lead
-  // to another process.
+  // The listening address in the coordinator's own messages. The address at which this node found it may be closed by now, or
+  // may lead to another process.
   Address leader_listens() const;
-  // 0: the first candidate when the coordinator is lost.
+  // 0: the first candidate after a loss of the coordinator.
   std::size_t place_in_line() const { return rendezvous::place_in_line(record_, settings_.id); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // When this node may become a candidate itself: not while a candidate that got its vote may win.
+  // The time from which this node may be a candidate itself. It must wait while a candidate that got its vote may win.
   Time may_stand_at() const { return voter_.may_stand_at(lease_); }
   const Roster& roster() const { return record_.roster; }
   // Call it before the release is sent.
@@ -133,26 +133,26 @@ class Member {
     if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
     actions.emplace_back(member_action::Remember{record_, settings_.id});
   }
-  // MemberSettings::own_host.
+  // Sets MemberSettings::own_host.
   void known_as(const std::string& own_host) { settings_.own_host = own_host; }
-  // The next Hello carries it.
+  // The next Hello contains it.
   void saw_run_directory(std::uint64_t holder) { settings_.run_directory = holder; }
-  // The coordinator is dead, so no promise to it is binding any more.
+  // The coordinator is dead, so promises to it no longer bind this node.
   void leader_is_dead(std::vector<MemberAction>& actions);
-  // The coordinator's last message when it left, if that names this node as its successor; until somebody leads.
+  // The coordinator's last message before it left, if it names this node as its successor. nullptr again once a node leads.
   const HandOver* handed_over() const { return handed_over_ ? &*handed_over_ : nullptr; }
-  // Closes the member's links: another Member takes its place.
+  // Closes the member's links, because another Member replaces it.
   void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
-  // A node at that address may lead, or know who does.
+  // The node at that address may lead, or may know the leader.
   void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
   // The addresses at which nodes may look for a coordinator.
   std::vector<Address> known_places() const { return search_.places(others_of(record_, settings_.id)); }
   Hello hello(const std::string& local_host);
-  // Another node of the round, which also looks for a coordinator, knows how the job ends.
+  // Another node of the round, which also looks for a coordinator, has sent the job's end.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
-  // Records this node's vote for itself; false if it has promised that term already.
+  // Records this node's vote for itself. Returns false if it has already promised that term.
   bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
 
  private:
@@ -166,7 +166,7 @@ class Member {
   void handle(const member_event::Opened& event);
   void handle(const member_event::Closed& event);
   void handle(const member_event::Heard& event);
-  void handle(const member_event::Tick&) {}  // on() does this after each event
+  void handle(const member_event::Tick&) {}  // on() ticks after each event
   void handle(const member_event::WorkersFailed& event);
   void handle(const member_event::WorkersEnded& event);
   void handle(const member_event::WorkersDone& event);
@@ -216,13 +216,14 @@ class Member {
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(const member_event::WorkersEnded& event, bool done);
   bool may_leave() const;
-  // Whether the node leaves after a signal. The coordinator says so: until then what the workers hold may still be saved.
+  // True if the node leaves after a signal. The coordinator decides that: until then, the state that the workers hold may still
+  // be saved.
   bool leaves() const { return stop_signal_ != 0 && (!leader_ || let_go_); }
-  // It has a place in the round that runs, or in the one before the next.
+  // True if this node has a rank in the current round, or in the last one while the next is prepared.
   bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
   void say_ready(const RoundId& round);
 
-  // Whether the node knows how the job of its present round ends. An end of an older round means nothing.
+  // True if the node knows the end of the job in its current round. The end of an older round does not count.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {
@@ -246,16 +247,16 @@ class Member {
   Phase phase_ = Phase::kLooking;
   Record record_;
 
-  // The parts that it owns.
+  // ---- parts ----
   LeaderSearch search_;
   Voter voter_;
   Grant grant_;
   ClockOffset clock_;
 
-  // About the coordinator that it looks for or follows.
+  // ---- the coordinator that it looks for or follows ----
   Time began_;
   Time looking_since_{};
-  bool was_welcome_ = false;  // any coordinator has accepted this process
+  bool was_welcome_ = false;  // a coordinator has accepted this process
   bool was_refused_ = false;
   std::uint64_t hellos_ = 0;
   std::optional<Leader> leader_;
@@ -264,10 +265,10 @@ class Member {
   std::optional<HandOver> handed_over_;
   Time next_ping_{};
 
-  // About the workers.
+  // ---- the workers ----
   Workers workers_ = Workers::kNone;
   RoundId workers_round_{};
-  std::optional<FailureReport> failure_;  // of this node's workers, until the next round; kept for the next coordinator
+  std::optional<FailureReport> failure_;  // failure of this node's workers, until the next round; kept for the next coordinator
   std::optional<Release> pending_start_;  // a release that waits for a grant
   std::uint16_t master_port_ = 0;
   bool saving_ = false;
@@ -277,7 +278,7 @@ class Member {
   bool stop_saves_ = false;
   bool let_go_ = false;
   Ending ending_;                               // known before the job ends
-  std::optional<member_action::JobOver> over_;  // carried out when the workers are gone
+  std::optional<member_action::JobOver> over_;  // carried out after the workers are gone
 };
 
 }  // namespace ddprun::rendezvous

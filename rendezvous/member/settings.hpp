@@ -1,5 +1,5 @@
-// What a new member is given: its identity, and the addresses at which the job should be. node.hpp and the shell fill it in.
-// Values, and how they go into a Hello.
+// The settings of a new member: its identity, and the addresses where the job may be. node.hpp and the shell fill them in. Also
+// copies them into a Hello.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace ddprun::rendezvous {
 
-// The time between two pings, as a part of the lease. A node that waits for the first round has no workers that need a grant,
-// and no majority counts it: it only shows that it is here. With ten thousand such nodes, pings would soon be most of the
-// coordinator's work.
+// The time between two pings, as a fraction of the lease. A node that waits for the first round has no workers that need a
+// grant, and no majority counts it: its pings only show that it is alive. With ten thousand such nodes, pings would be most of
+// the coordinator's work.
 inline constexpr double kPing = 0.2;
 inline constexpr double kPingBeforeTheFirstRound = 0.4;
-// In a round after one of so few nodes, a member pings as soon as it has installed it.
+// If the previous round had at most this many nodes, a member pings as soon as it has installed the round.
 inline constexpr std::int32_t kFewNodes = 8;
 
 struct MemberSettings {
@@ -28,24 +28,24 @@ struct MemberSettings {
   std::string role = "default";
   std::int32_t local_world_size = 1;
   std::string hostname{};
-  Address listens{};  // empty host: the address of the socket that leads to the coordinator
-  // An address of this machine, for the coordinator of this node's own process, to which no socket leads. The newest one that
-  // a connection has shown; until then one that the shell guesses.
+  Address listens{};  // empty host: the local address of the connection to the coordinator
+  // An address of this machine. Used if the coordinator is in this process, since no connection to it shows an address. It is
+  // the newest address that a connection has shown; before that, a guess of the shell.
   std::string own_host{};
   std::uint16_t master_port = 0;
   std::int32_t next_number = 0;
   std::uint16_t farewell_port = 0;
   FarewellKey farewell_key{};
   std::uint64_t arbiter = 0;        // as in Hello
-  std::uint64_t run_directory = 0;  // as in Hello; 0: not known yet
+  std::uint64_t run_directory = 0;  // as in Hello; 0: not yet known
   std::uint64_t command = 0;        // as in Hello
   std::int32_t min_nodes = 0;       // as in Hello
   std::int32_t max_nodes = 0;
-  std::vector<Address> endpoints{};  // the job's addresses; empty on the node that coordinates first
-  milliseconds lease{5000};          // until a coordinator sends another value
+  std::vector<Address> endpoints{};  // the job's addresses; empty on the first coordinator's node
+  milliseconds lease{5000};          // the default, until a coordinator sends another value
   milliseconds join_timeout{600000};
   milliseconds rejoin_for{
-      30000};  // how long a node that lost its coordinator looks for the others before it counts itself as the minority
+      30000};  // how long a node that lost its coordinator looks for the others before it considers itself the minority
   milliseconds redial{500};
   LinkId first_link = 1;  // for links that it dials; two state machines of one process use different numbers
   Rules rules{};

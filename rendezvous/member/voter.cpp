@@ -23,15 +23,15 @@ bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
   return term > promised_term || (term == promised_term && !rules_.one_vote_a_term);
 }
 
-// Only the term matters here: the candidate knows from this node's Hello which rounds it has, and counts it accordingly
-// (succession.cpp). A vote does not promise to wait: only a member that follows a coordinator and answers it promises that. So
-// a split vote costs nothing but another try.
+// Only the term matters here. The candidate knows from this node's Hello which rounds it has, and counts its vote accordingly
+// (succession.cpp). A vote is no promise to wait; only a member that answers its coordinator's messages promises that. So after
+// a split vote, the candidates can just try again.
 Vote Voter::answer(const VoteRequest& request, std::uint64_t promised_term, Time now) {
   Vote vote{.term = request.term, .promised_term = request.term, .echo = request.stamp};
   if (may_promise(request.term, promised_term)) {
     voted_at_ = now;
   } else {
-    // A term that was promised before, perhaps to another candidate, is no vote for this candidate.
+    // This term was promised before, perhaps to another candidate. So the answer must not count as a vote for this candidate.
     vote.promised_term = promised_term == request.term ? request.term + 1 : promised_term;
   }
   return vote;

@@ -1,7 +1,8 @@
-// When a node may vote for a successor of its coordinator, or become a candidate itself, and for whom it may vote. The member
-// reports each message of its coordinator: a node that answers a coordinator promises not to vote for a while. Pure.
+// Decides when a node may vote for a successor of its coordinator or be a candidate itself, and for which candidate it may
+// vote. The member reports each message of its coordinator: a node that answers a coordinator promises not to vote for a while.
+// Pure.
 //
-// This class owns that promise, and the requests that wait for its end. The record has the promised term.
+// This class owns that promise, and the vote requests that wait for its end. The promised term is in the record.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,19 @@ namespace ddprun::rendezvous {
 
 class Voter {
  public:
-  // `promised`: an earlier process may have answered a coordinator just now, which is such a promise.
+  // `promised`: an earlier process may have answered a coordinator just before, and so have made this promise.
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void heard_leader(Time now);
-  void release() { promised_ = false; }  // its coordinator grants nothing any more
+  void release() { promised_ = false; }  // its coordinator gives no more grants
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
-  // When this node may become a candidate: not while a candidate that got its vote may win.
+  // The time from which this node may be a candidate. It must wait while a candidate that got its vote may win.
   Time may_stand_at(nanoseconds lease) const;
 
-  // Whether a node that has promised `promised_term` may still promise `term`.
+  // True if a node that has promised `promised_term` may still promise `term`.
   bool may_promise(std::uint64_t term, std::uint64_t promised_term) const;
-  // The answer to a request. If the vote is given(), the caller must record the request's term before it sends the answer.
+  // Answers a vote request. If the vote is given(), the caller must record the request's term before it sends the answer.
   Vote answer(const VoteRequest& request, std::uint64_t promised_term, Time now);
 
   // ---- requests that came too early ----
@@ -42,7 +43,7 @@ class Voter {
  private:
   Rules rules_;
   Time last_contact_;             // with any coordinator
-  bool promised_;                 // whether that keeps it from voting
+  bool promised_;                 // true if that contact keeps it from voting
   std::optional<Time> voted_at_;  // for another candidate
   std::map<LinkId, VoteRequest> waiting_;
 };

@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The pause, as a part of the lease, before an arbiter that gave no answer is asked again.
+// The pause before an arbiter without an answer is asked again, as a fraction of the lease.
 constexpr double kPause = 0.1;
 
 bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {

@@ -1,13 +1,13 @@
-// When a round of two falls apart, each node is alone, and the arbiter decides which of them may lead. This class asks the
-// arbiter, remembers the answers, and turns its vote into an elector's. node.hpp owns one, and reports in which rounds this
-// node is alone. Pure.
+// If the two nodes of a round lose contact, the arbiter decides which of them may lead. This class queries the arbiter, stores
+// the answers, and counts the arbiter's vote like that of an elector. node.hpp owns one, and reports in which rounds this node
+// is alone. Pure.
 //
-// The arbiter gives its vote in a round to the first node that asks, once and for ever, and repeats that answer to any later
-// question: so a lost answer costs one question. A coordinator asks well before its lease ends, and its workers continue; a
-// member asks when no coordinator can still lead it, so that a healthy coordinator is first. A vote says nothing about the
-// other node: the node that gets it waits for the other's leases, as in any election.
+// The arbiter gives its vote in a round to the first node that asks, permanently. It repeats that answer to every later query,
+// so a lost answer costs only one more query. A coordinator asks well before its lease ends, and its workers continue. A member
+// asks only when no coordinator can still lead it, so that a healthy coordinator is first. The vote does not prove that the
+// other node is dead. So the node that gets it waits for the other's leases, as in any election.
 //
-// This class owns the rounds that this node has won or lost, and the question that waits for an answer.
+// This class owns the rounds that this node has won or lost, and the pending query.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@
 
 namespace ddprun::rendezvous {
 
-// A question: the vote of that arbiter in that round.
+// A query: the vote of that arbiter in that round.
 struct Ballot {
   Arbiter arbiter = Arbiter::kNone;
   NodeId founder{};
@@ -32,21 +32,21 @@ enum class BallotAnswer { kMine, kOthers, kNone };
 
 class Arbitration {
  public:
-  // `remembered` is the round of an earlier process of this node. This process does not know that round's run directory: its
-  // path may lead to another one by now.
+  // `remembered` is the round of an earlier process of this node. This process does not know that round's run directory, since
+  // its path may lead to another directory by now.
   Arbitration(const Rules& rules, const Config& remembered) : rules_(rules), remembered_(remembered.origin()) {}
 
-  // Call it whenever the rounds in which this node is alone may have changed. Returns the question to ask now, if any.
+  // Call it after each change of the rounds in which this node is alone. Returns the query to send now, if any.
   std::optional<Ballot> ask(const std::vector<Config>& alone_in, nanoseconds lease, Time now);
   std::optional<Time> next_deadline() const { return again_at_; }
-  // `why` is the reason when there is no answer.
+  // `why` is the reason for a missing answer.
   void hear(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now);
 
   // The origins of the rounds that this node has won.
   const std::vector<RoundId>& won() const { return won_; }
-  // The arbiter as an elector of this node, whose record is passed in; nothing while it has not voted for this node.
+  // The arbiter as an elector of this node, whose record is passed in; nullopt if it has not voted for this node.
   std::optional<Hello> elector(const Record& record) const;
-  // The reason why this node did not continue, to be appended to a message. Empty when no arbiter was involved.
+  // The reason why this node did not continue, to be appended to a message. Empty if no arbiter was involved.
   std::string why_not() const;
 
  private:
@@ -54,7 +54,7 @@ class Arbitration {
   RoundId remembered_;
   std::vector<RoundId> won_;
   std::vector<RoundId> lost_;
-  std::optional<Ballot> asked_;  // waits for an answer
+  std::optional<Ballot> asked_;  // the query without an answer yet
   std::optional<Time> again_at_;
   nanoseconds pause_{};
   std::string no_answer_;

@@ -1,6 +1,6 @@
-// An elector that stands for a coordinator that is gone: it votes for this node and for no other. The coordinator is dead, in a
-// round of two, as its guardian said to this node; or it has left, and has handed over to this node. node.cpp adds it to the
-// electors. Pure.
+// The vote of a coordinator that is gone, as an elector that can only vote for this node. Either the coordinator is dead in a
+// round of two, and its guardian has reported that to this node. Or it has left and handed over to this node. node.cpp adds it
+// to the electors. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddprun::rendezvous {
 
-// The link under which the electors have it; there is no such connection.
+// The link number of this elector; no such connection exists.
 inline constexpr LinkId kOfTheDead = kDialled | kAnnounce;
 // The same for an arbiter (arbitration.hpp).
 inline constexpr LinkId kOfTheArbiter = kDialled | kAnnounce | kResume;
@@ -21,14 +21,14 @@ inline constexpr bool is_connection(LinkId link) {
 }
 
 // A coordinator that died in a round of two, in which it had group rank 0. Its identity died with it, so its vote in that round
-// stays with the other node, also when that one has led the round under a term of its own and has stepped down again.
+// stays with the other node. That holds even if the other node has led the round under a later term and has stepped down again.
 struct DeadCoordinator {
   NodeId node{};
   RoundId origin{};  // Config::origin() of the round
 };
 
-// The Hello that the dead coordinator would send. `survivor` is the record of the other node. Nothing: neither round of that
-// record is the one in which it died.
+// The Hello that the dead coordinator would send. `survivor` is the record of the other node. nullopt if the coordinator died
+// in neither round of that record.
 inline std::optional<Hello> hello_of_the_dead(const DeadCoordinator& who, const Record& survivor) {
   const auto died_in = [&who](const Config& round) { return round.exists() && round.origin() == who.origin; };
   if (!died_in(survivor.state.current) && !died_in(survivor.state.previous)) return std::nullopt;
@@ -43,9 +43,8 @@ inline std::optional<Hello> hello_of_the_dead(const DeadCoordinator& who, const 
   return dead;
 }
 
-// The Hello of a node that has left, and has handed over. A round that the other node, `survivor`, has released since was
-// committed as if the one that left had installed it (Coordinator: departed). So that vote must not say that it lacks the
-// round.
+// The Hello of a node that has left and handed over. The other node, `survivor`, may have released a round since. That round
+// was committed as if the departed node had installed it (Coordinator: departed). So its Hello must contain the round.
 inline Hello hello_of_who_left(const HandOver& message, const Record& survivor) {
   Hello left;
   left.node = message.node;

@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr milliseconds kRedial{100};  // long enough for a cable that was out for a moment
+constexpr milliseconds kRedial{100};  // long enough for a cable that was unplugged for a moment
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// A member's end of its session (session.hpp) with the coordinator. Node passes it the messages in both directions, and reports
-// connections that open or close; it dials again when one is reset. Pure.
+// A member's end of its session (session.hpp) with the coordinator. Node passes messages through it in both directions, and
+// reports connections that open or close. It dials again after a reset. Pure.
 //
 // This class owns which connection carries the session now, and until when another one may replace it.
 #pragma once
@@ -21,12 +21,12 @@ class LeaderSession {
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation)
       : rules_(rules), self_(self), incarnation_(incarnation) {}
 
-  // The node continues under another identity, whose sessions are new.
+  // The node continues under another identity, with new sessions.
   void become(const NodeId& self) {
     end();
     self_ = self;
   }
-  // A Hello over that link may open a session, and a Welcome over it does.
+  // Remembers a Hello on that link. begin() opens the session when the Welcome arrives on the same link.
   void said_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);
   void forget(LinkId link) { hellos_.erase(link); }
@@ -35,30 +35,31 @@ class LeaderSession {
   // ---- which connection ----
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
-  // The connection that carries the session, by the link that the member knows.
+  // The connection that carries the session. link() is the number that the member uses for it.
   LinkId carrier() const { return carrier_; }
   LinkId link() const { return link_; }
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
   bool is_away() const { return away_until_.has_value(); }
 
   // ---- what is said and heard ----
-  // True: the message can be sent now.
+  // Returns true if the message can be sent now.
   bool say(FromMember& message);
-  // False: the message is not for the member.
+  // Returns false if the message is not for the member.
   bool hear(const FromCoordinator& message) { return end_.hear(message); }
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
   // ---- a reset ----
   // The session's connection was lost. Returns the link to dial now, if the session may be resumed.
   std::optional<LinkId> lost(nanoseconds lease, Time now);
-  // The attempt failed and is repeated a moment later. False: there is no time for that.
+  // An attempt to resume failed; it will be repeated after a pause. Returns false if there is no time left for that.
   bool failed(Time now);
-  // The link to dial, when that is due.
+  // The link to dial, if a dial is due.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;
   Resume resume() const;
-  // The other side has received that many messages. Returns the messages that it lacks; nothing: the session can't be resumed.
+  // The coordinator's answer contains the number of messages that it has received. Returns the messages that it lacks; nullopt
+  // if the session can't be resumed.
   std::optional<std::vector<FromMember>> resumed(const Resumed& answer);
 
  private:
@@ -75,7 +76,7 @@ class LeaderSession {
   SessionEnd<FromMember, FromCoordinator> end_;
 };
 
-// How long a session waits for another connection.
+// How long a session waits for a new connection.
 nanoseconds resume_time(const Rules& rules, nanoseconds lease);
 
 }  // namespace ddprun::rendezvous

@@ -94,7 +94,7 @@ void MemberSessions::back(Session& session) {
 }
 
 std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, const Resume& message) {
-  if (find(connection) != nullptr) return std::nullopt;  // it carries a session of its own
+  if (find(connection) != nullptr) return std::nullopt;  // the connection already carries a session
   const auto known = by_id_.find({.node = message.node, .incarnation = message.incarnation, .attempt = message.attempt});
   if (known == by_id_.end()) return std::nullopt;
   const LinkId link = known->second;

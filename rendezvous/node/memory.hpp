@@ -1,6 +1,6 @@
-// What a starting agent is told about earlier processes of its job on this machine: the identity and promises that it takes
-// over, or only that a job of this name may be running elsewhere. By that node.hpp decides whether it may lead without an
-// election; the shell reads it from disk. Values only.
+// The memory of earlier processes of a job on this machine, for a starting agent. It holds the identity and promises that the
+// agent takes over, or only the fact that a job of this name may be running elsewhere. node.hpp uses it to decide whether it
+// may lead without an election; the shell reads it from disk. Values only.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 namespace ddprun::rendezvous {
 
 struct Memory {
-  // An earlier process, which this one continues.
+  // An earlier process that this one continues.
   struct Self {
     NodeId id{};
     Record record{};
-    std::uint64_t incarnation = 0;  // of the process that wrote the record
+    std::uint64_t incarnation = 0;  // the process that wrote the record
   };
   std::optional<Self> self{};
-  // There was an earlier process, and its promises are lost. Only one thing is known of its job: it may continue elsewhere.
+  // There was an earlier process, but its promises are lost. All that is known of its job is that it may continue elsewhere.
   bool job_elsewhere = false;
   std::vector<Address> places{};  // addresses of that job's nodes
-  // False: the place of the record is new itself (the first start in a container), so a missing record proves nothing.
+  // False if the folder of the record is new itself (the first start in a container), so that a missing record proves nothing
   bool kept = true;
 };
 

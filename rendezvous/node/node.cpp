@@ -1,10 +1,10 @@
 // Implementation of node.hpp. The first half passes events and messages between the state machines of one node and its links,
-// over sessions that survive a reset of their connection. The second half is about leading: a node without a coordinator
-// collects electors and becomes a candidate; a leading node announces itself to nodes that may not know it, and steps down.
+// over sessions that survive a reset of their connection. The second half is about leading. A node without a coordinator
+// collects electors and becomes a candidate. A leading node announces itself to nodes that may not know it, and steps down.
 //
 // Note [Why this file is long]
-// It is one state machine: each event may change who leads, and what is carried where depends on it. What has a state of its
-// own is in files of its own: the past, support in an election, and the sessions of both sides.
+// It is one state machine: any event may change who leads, and the routes of all messages depend on that. Parts with a separate
+// state have separate files: the past, the support in an election, and the sessions of both sides.
 #include "rendezvous/node/node.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// With the identity of the process that this one continues.
+// Takes over the identity of the process that this one continues.
 NodeSettings complete(NodeSettings settings, const Past& past) {
   if (past.self()) settings.member.id = past.self()->id;
   settings.coordinator.self = settings.member.id;
@@ -206,7 +206,7 @@ void Node::to_leader(LinkId link, FromMember message) {
 }
 
 void Node::leader_connection_lost(const node_event::LinkClosed& event) {
-  if (leader_session_.is_away()) {  // an attempt to resume the session
+  if (leader_session_.is_away()) {  // an attempt to resume the session failed
     if (!event.may_return || !leader_session_.failed(now_.steady)) lose_leader_session();
     return;
   }
@@ -239,7 +239,7 @@ void Node::to_member(LinkId link, FromCoordinator message) {
 
 void Node::resume(LinkId connection, const Resume& message) {
   if (!sessions_.knows(connection)) return;
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // no stranger any more
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // no longer a stranger
   auto back = coordinator_ ? sessions_.resume(connection, message) : std::nullopt;
   if (!back) return drop(connection);
   if (back->replaced != 0) act(node_action::CloseLink{back->replaced});
@@ -293,7 +293,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
               inside_.emplace_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
-              if (coordinator_ && member_.looking()) {  // it had no grant for a while, so it says Hello again as other nodes do
+              if (coordinator_ && member_.looking()) {  // without a grant for a while, it sends Hello again as other nodes do
                 inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
                 inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
               }
@@ -380,7 +380,7 @@ void Node::greet(LinkId link, const Hello& hello) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    if (hello.state.promised_term < promised) {  // this node can follow it only when it is elected again, for a later term
+    if (hello.state.promised_term < promised) {  // it can only follow this node after another election, with a later term
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
       member_.also_try(hello.listens);
@@ -443,8 +443,8 @@ void Node::consider_candidacy() {
   }
 }
 
-// Of two nodes the one without group rank 0 is no majority. When the other node is dead for good, nobody but this node has its
-// vote. The same holds for a coordinator that has left and handed over to this node.
+// Of two nodes, the one without group rank 0 is no majority alone. If the other node is dead permanently, its vote passes to
+// this node. The same holds for a coordinator that has left and handed over to this node.
 void Node::count_the_dead() {
   const HandOver* const left = member_.handed_over();
   std::optional<Hello> dead;
@@ -458,7 +458,7 @@ void Node::count_the_dead() {
   const auto same_rounds = [](const PersistentState& a, const PersistentState& b) {
     return a.current == b.current && a.previous == b.previous;
   };
-  if (is_counted && dead && same_rounds(counted->second.hello.state, dead->state)) return;  // its vote stays
+  if (is_counted && dead && same_rounds(counted->second.hello.state, dead->state)) return;  // its vote is already counted
   if (is_counted) succession_.remove(kOfTheDead);
   if (dead) succession_.add(kOfTheDead, *dead);
 }
@@ -473,7 +473,7 @@ void Node::count_the_arbiter() {
   if (arbiter) succession_.add(kOfTheArbiter, *arbiter);
 }
 
-// The rounds in which this node can do nothing alone, and no other node of the round is there.
+// Rounds in which this node has no majority alone, while no other node of the round is connected.
 std::vector<Config> Node::alone_in() const {
   if (coordinator_) return coordinator_->alone_in();
   const bool waits = settings_.member.rules.arbiters_word_waits && member_.may_stand_at() > now_.steady;
@@ -498,8 +498,8 @@ std::optional<Time> Node::may_give_up_at() const {
   return past_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-// Under a new identity, the nodes that remember this one could not elect it. So a node that should lead waits for enough nodes
-// that remember nothing.
+// Under a new identity, nodes that remember the old identity could not elect this one. So a node that should lead waits until
+// enough nodes are connected that remember no round.
 bool Node::enough_know_nothing() {
   std::set<NodeId> here{settings_.member.id};
   for (const auto& [link, elector] : succession_.electors()) {
@@ -535,7 +535,8 @@ void Node::consider_giving_up() {
 
 // ---- leading ----
 
-// Nodes that were away while this one was elected don't know its address. They look at the addresses where they met before.
+// Nodes that were away during the election don't know this node's address. They look at the addresses where nodes met before.
+// So the coordinator dials those addresses.
 void Node::announce() {
   if (!coordinator_ || places_.empty() || next_announcement_ > now_.steady) return;
   next_announcement_ = now_.steady + settings_.coordinator.lease;
@@ -553,7 +554,7 @@ void Node::hear_announced(LinkId link, const FromCoordinator& message) {
   act(node_action::CloseLink{link});
   const auto* redirect = std::get_if<Redirect>(&message);
   if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
-  if (coordinator_->is_stopping()) return;  // who could be won for the job by a later term comes too late
+  if (coordinator_->is_stopping()) return;  // it is too late to gain nodes for the job with a later term
   step_down("a later term is known elsewhere");
   succession_.note_term(redirect->term);
   member_.also_try(redirect->coordinator);
@@ -569,8 +570,8 @@ void Node::lead_unelected() {
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
-// This node stepped down for a node that remembered an earlier job. If other nodes of that job were there, one would lead by
-// now; and the nodes that are here have given the old job up.
+// This node stepped down for a node that remembered an earlier job. If enough nodes of that job were running, one of them would
+// lead by now. And the connected nodes have given the old job up.
 bool Node::may_lead_again() const {
   if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kLookForOldJob || !knows_no_round())
     return false;

@@ -1,11 +1,11 @@
-// One agent's whole part in the rendezvous (a server in Raft): always a member, a candidate when there is no coordinator, and
-// the coordinator when it leads. It is one pure state machine for the shell. Links, messages, the time and events of the
-// workers go in; links to dial, messages to send and simple orders (start these workers, stop them, the job is over) come out.
+// One agent's complete part in the rendezvous (a server in Raft): always a member, a candidate if there is no coordinator, and
+// the coordinator while it leads. It is one pure state machine for the shell. Links, messages, the time and events of the
+// workers go in. Links to dial, messages to send and simple orders come out: start these workers, stop them, the job is over.
 // The shell (or the simulator) owns the sockets and one timer, for next_deadline(). Accepted links carry FromMember to this
-// node, dialled links FromCoordinator.
+// node, dialed links FromCoordinator.
 //
-// This class owns the three state machines, the messages between them, the links that others dialled, and the links by which a
-// leading node says where it is to nodes that may not know it.
+// This class owns the three state machines, the messages between them, the links that other nodes dialed, and the links over
+// which a leading node announces its address.
 #pragma once
 
 #include <deque>
@@ -29,27 +29,27 @@ namespace ddprun::rendezvous {
 
 struct NodeSettings {
   MemberSettings member{};
-  CoordinatorSettings coordinator{};  // used when it leads; self and run are the member's
-  bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it founds a job
-  bool alone = false;                 // the user says, or it is proved, that no earlier start of this job runs elsewhere
+  CoordinatorSettings coordinator{};  // used while it leads; self and run are copied from the member
+  bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: this node founds a job
+  bool alone = false;                 // no earlier start of this job runs elsewhere, as given by the user or as proved
 };
 
 namespace node_event {
 struct Begin {};
-struct LinkOpened {  // dialled by this node, or accepted
+struct LinkOpened {  // dialed by this node, or accepted
   LinkId link = 0;
-  std::string local_host{};  // of the socket, if this node dialled
-  std::string own_host{};    // as MemberSettings::own_host, by all connections until now; empty: as before
+  std::string local_host{};  // the socket's local address, if this node dialed
+  std::string own_host{};    // as MemberSettings::own_host, from all connections until now; empty: unchanged
 };
-struct LinkClosed {  // or could not be opened
+struct LinkClosed {  // or failed to open
   LinkId link = 0;
-  bool may_return = false;  // the network broke or blocks it: the process at the other end may still be there
+  bool may_return = false;  // a network failure or block: the process at the other end may still run
 };
-struct FromDialler {  // came over an accepted link
+struct FromDialler {  // received over an accepted link
   LinkId link = 0;
   FromMember message{};
 };
-struct FromListener {  // came over a dialled link
+struct FromListener {  // received over a dialed link
   LinkId link = 0;
   FromCoordinator message{};
 };
@@ -58,18 +58,18 @@ struct StoreAnswered {  // the answer to ServeStore, except for kSelfLink
   StoreAnswer answer{};
 };
 struct Tick {};
-// The guardian of that round's dead coordinator has sent this with this node's key: its workers are gone, and no process there
-// continues its identity.
+// The guardian of that round's dead coordinator has sent this with this node's key. It proves that the workers there are gone,
+// and that no process there continues its identity.
 struct Farewell {
   RoundId round{};
 };
-// The answer to AskArbiter. `why` is the reason for kNone, for messages, with the arbiter's name.
+// The answer to AskArbiter. `why` is the reason for kNone, for messages, and contains the arbiter's name.
 struct ArbiterAnswered {
   Ballot ballot{};
   BallotAnswer answer = BallotAnswer::kNone;
   std::string why{};
 };
-// The holder of the lock of this node's run directory, as Hello::run_directory.
+// The holder of the lock of this node's run directory, as in Hello::run_directory.
 struct SawRunDirectory {
   std::uint64_t holder = 0;
 };
@@ -83,29 +83,29 @@ using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_e
                                node_event::ArbiterAnswered, node_event::SawRunDirectory, node_event::Local>;
 
 namespace node_action {
-struct ToDialler {  // goes over an accepted link
+struct ToDialler {  // sent over an accepted link
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct ToListener {  // goes over a dialled link
+struct ToListener {  // sent over a dialed link
   LinkId link = 0;
   FromMember message{};
 };
-struct CloseLink {  // after all that was sent before; LinkClosed need not follow
+struct CloseLink {  // after all messages that were sent before; LinkClosed need not follow
   LinkId link = 0;
 };
-struct ServeStore {  // the answer is a StoreAnswer over the link; kSelfLink: a worker of this node asks
+struct ServeStore {  // reply with StoreAnswered; kSelfLink: the request is from a worker of this node
   LinkId link = 0;
   StoreAsk ask{};
 };
-// Ask the arbiter for its vote in favour of this node. The arbiter votes once and never takes it back. The answer is
-// ArbiterAnswered, within a fifth of the lease.
+// Ask the arbiter for its vote for this node. The arbiter votes once and never takes it back. Reply with ArbiterAnswered,
+// within a fifth of the lease.
 struct AskArbiter {
   Ballot ballot{};
   NodeId self{};
 };
-struct Forget {};  // the job is over for this node: its record must go
-struct Finish {    // nothing is left to do
+struct Forget {};  // the job is over for this node: remove its record
+struct Finish {    // the node has nothing left to do
   int exit_code = 0;
   std::string why{};
 };
@@ -119,7 +119,7 @@ using NodeAction =
 
 class Node {
  public:
-  // `settings` has a new identity, which the node takes unless it continues an earlier process.
+  // `settings` contains a new identity. The node uses it unless it continues an earlier process.
   Node(NodeSettings settings, Memory memory, Now now);
 
   // Handles one event. Carry out the actions in order. After Finish, events have no effect.
@@ -128,11 +128,11 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // How many electors, and members of its coordinator, were counted until now: tests measure the work by it.
+  // Number of electors, and of members of its coordinator, counted until now. Tests use it to measure the work.
   std::int64_t counted() const { return succession_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
-  // How many members may still resume a session whose connection was reset.
+  // Number of members that may still resume a session whose connection was reset.
   std::int64_t away() const { return sessions_.away(); }
-  // Whether it looks for a job of which an earlier process was a member, and no node of that job has answered yet.
+  // True while it looks for a job of which an earlier process was a member, and no node of that job has answered yet.
   bool looks_for_old_job() const { return past_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:
@@ -220,17 +220,17 @@ class Node {
   Succession succession_;
   Arbitration arbitration_;
   LeaderSession leader_session_;
-  MemberSessions sessions_;  // of the links that others dialled, numbered as the state machines know them
-  std::uint64_t promised_;   // the term that this node had promised when it last looked
+  MemberSessions sessions_;  // for the links that other nodes dialed, with the numbers that the state machines use
+  std::uint64_t promised_;   // the term that this node had promised at the last check
   std::optional<Coordinator> coordinator_;
-  std::vector<Address> places_;     // where this coordinator announces itself: known when it began to lead
-  std::set<LinkId> announcements_;  // dialled by this node's coordinator
+  std::vector<Address> places_;     // addresses where this coordinator announces itself; fixed when it starts to lead
+  std::set<LinkId> announcements_;  // links dialed by this node's coordinator
   LinkId next_announcement_link_ = 1;
   Time next_announcement_{};
-  std::optional<DeadCoordinator> dead_;  // this node is the other one of its round
+  std::optional<DeadCoordinator> dead_;  // set if this node is the other one of its round
   std::optional<Time> stepped_down_;
-  bool unfit_ = false;  // it must not lead with the workers that it had when it stepped down: they don't end
-  std::optional<node_action::Finish> finish_;  // carried out when the coordinator, if it is here, has told all nodes
+  bool unfit_ = false;  // it must not lead with the workers that it had when it stepped down, since they don't end
+  std::optional<node_action::Finish> finish_;  // carried out after the coordinator of this node, if any, has informed all nodes
   bool finished_ = false;
 };
 

@@ -13,7 +13,7 @@ void add_places(const Record& record, Memory& memory) {
   for (const Successor& node : record.successors) memory.places.push_back(node.address);
 }
 
-// A node that has left comes back under a new identity; if it never promised anything, that loses nothing.
+// A node that has left comes back under a new identity. That loses nothing if it never promised anything.
 Memory usable(Memory memory) {
   if (!memory.self || memory.self->record.knows_round() || !memory.self->record.job_elsewhere) return memory;
   Memory lost{.self = {}, .job_elsewhere = true, .places = memory.places, .kept = memory.kept};
@@ -59,7 +59,7 @@ FirstRound Past::first_round(const Record& record, const CoordinatorSettings& se
   const bool elsewhere = record.job_elsewhere || record.knows_round();
   if (alone_ || (!elsewhere && !record.place_is_new) || !rules_.first_round_is_alone) return {};
   FirstRound first{.nodes = std::max(settings.min_nodes, settings.max_nodes - settings.min_nodes + 1)};
-  // A coordinator dials the job's first address once a lease.
+  // A coordinator dials the job's first address once per lease.
   if (!elsewhere) first.alone_after = now + part_of(settings.lease, rules_.vote_after);
   return first;
 }

@@ -20,7 +20,7 @@ bool is_vote(const NodeAction& action) {
   return vote != nullptr && vote->given();
 }
 
-// A message that is only sent to get an answer.
+// True for a message that is only sent to get an answer.
 bool is_greeting(const NodeAction& action) {
   const auto* said = std::get_if<node_action::ToListener>(&action);
   return said != nullptr && (std::holds_alternative<Hello>(said->message) || std::holds_alternative<Vote>(said->message));
@@ -38,7 +38,8 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   }
   for (NodeAction& action : actions) {
     if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
-      // This process ends, so what waits for a record goes out at once. A vote is dropped: it would count without a record.
+      // This process ends, so messages that wait for a record are sent immediately. A vote is dropped: it must not count
+      // without a record.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }
@@ -72,8 +73,8 @@ std::vector<NodeAction> RecordGate::written(bool ok) {
   return now;
 }
 
-// Time that is granted to unstarted workers stops here, and so does an order to stop them. For workers that were never started
-// nothing more has to be done.
+// Handles an action for workers whose start is still held. A grant for them is absorbed here, and so is an order to stop them:
+// workers that were never started need nothing more.
 bool RecordGate::concerns_held_start(NodeAction& action) {
   const auto is_start = [](const Held& one) { return std::holds_alternative<member_action::StartWorkers>(one.action); };
   const auto is_word_of_start = [&](const Held& one) {
@@ -106,7 +107,7 @@ bool RecordGate::passes(NodeAction& action) {
   if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
   if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
   if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
-    // A greeting that is sent late over a closed link could be taken for a new one, so it is dropped.
+    // A greeting sent late, over a closed link, could be taken for a new one. So it is dropped.
     std::erase_if(held_, [&](const Held& one) { return one.link == close->link && is_greeting(one.action); });
     return !somebody_waits_on(close->link);
   }

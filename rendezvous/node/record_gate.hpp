@@ -1,21 +1,21 @@
-// Which messages and orders of a node must wait until its record is on disk (in Raft: persist before you respond). Writing
-// takes as long as the disk takes. Meanwhile leases are kept and workers are served, but the node sends nothing that a
-// restarted process, which would not remember it, could contradict: no vote, promise, knowledge of a round, or release. The
-// shell (or the simulator) passes all actions of node.hpp through this class, and reports when a record has been written. Pure.
+// Decides which messages and orders of a node must wait until its record is on disk (in Raft: persist before you respond). A
+// write takes as long as the disk takes. Meanwhile leases are kept and workers are served. But the node sends nothing that a
+// restarted process could contradict because it does not remember it: no vote, promise, knowledge of a round, or release. The
+// shell (or the simulator) passes all actions of node.hpp through this class, and reports each written record. Pure.
 //
 //     Vote, Hello                  wait for all records before them
-//     Ping                         goes at once, with the installed round and the promise of what is written
-//     a coordinator's messages     wait while the promise of its own term is not written; Release waits for its roster too
-//     Pong                         goes at once otherwise, and names no round committed whose record is not written yet
-//     HandOver                     waits for all records before it, and Finish for it: a later start of this node must not have
-//                                  the vote that is given away
-//     StartWorkers                 waits for all records before it: what a round has cost must not be forgotten
-//     other orders to the workers  go at once; one that was not carried out yet is forgotten when it is to stop
-//     Resume, Resumed, Received    go at once: what they count is not remembered
-//     Entrust                      goes at once: a dead node votes no more, whatever it wrote
-//     Forget                       comes with the end, behind all records: the writer keeps their order
-//     all else                     stays behind what waits on the same link, since a session counts it (session.hpp); a
-//                                  greeting that waits on a link that is closed goes
+//     Ping                         is sent immediately, with the round and the promise of the written record
+//     a coordinator's messages     wait until the promise of its own term is written; Release also waits for its roster
+//     Pong                         otherwise sent immediately; it reports no round as committed whose record is not written yet
+//     HandOver                     waits for all records before it, and Finish for it: after a later start, this node does not
+//                                  have the vote that it gives away
+//     StartWorkers                 waits for all records before it: the restarts that a round has cost must not be forgotten
+//     other orders to the workers  are passed on immediately; a stop order removes a start that still waits
+//     Resume, Resumed, Received    are sent immediately: their counts are not in the record
+//     Entrust                      is passed on immediately: a dead node does not vote, whatever its record says
+//     Forget                       comes at the end, behind all records: the writer keeps their order
+//     everything else              stays behind the messages that wait on the same link, since a session counts them
+//                                  (session.hpp); closing a link drops a greeting that waits on it
 #pragma once
 
 #include <cstdint>
@@ -33,16 +33,17 @@ class RecordGate {
   explicit RecordGate(const Rules& rules = {}, Record written = {})
       : waits_(rules.words_wait_for_records), written_(std::move(written)) {}
 
-  // What may be done now, in order, of all actions of one event. If they include a Remember (at most one, as the first), write
-  // that record after the earlier ones, and call written() then: the changes of one event are recorded together or not at all.
+  // Takes all actions of one event. Returns those that may be carried out now, in order. If they include a Remember (at most
+  // one, as the first), write that record after the earlier ones, and then call written(). So the changes of one event are
+  // recorded together or not at all.
   std::vector<NodeAction> pass(std::vector<NodeAction> actions);
 
-  // The oldest unwritten record is written. Or it cannot be (`ok` is false), and nothing is recorded: a vote that waited for it
-  // is not cast. Returns what may be done now.
+  // The oldest unwritten record has been written. If `ok` is false, it cannot be written, and nothing is recorded: a vote that
+  // waited for it is dropped. Returns the actions that may be carried out now.
   std::vector<NodeAction> written(bool ok);
 
-  // Whether workers that had to be stopped were not started yet: the caller tells the node that they have ended. Returns true
-  // once.
+  // True if workers had to be stopped before they were started: the caller then reports to the node that they have ended.
+  // Returns true once.
   bool take_unstarted() { return std::exchange(unstarted_, false); }
   bool promise_is_written() const;
 
@@ -60,8 +61,8 @@ class RecordGate {
   bool hands_over() const;
 
   bool waits_;
-  bool unstarted_ = false;      // the node was not told yet
-  bool never_started_ = false;  // those that had to be stopped last
+  bool unstarted_ = false;      // not yet reported to the node
+  bool never_started_ = false;  // the workers that were stopped last
   Record written_;
   std::deque<Record> on_the_way_;
   std::uint64_t newest_ = 0;  // the number of the newest record

@@ -55,7 +55,7 @@ struct SessionId {
   auto operator<=>(const SessionId&) const = default;
 };
 
-// The node alone suffices: two Hellos of one node are rare.
+// Hashing the node alone suffices: two Hellos of one node are rare.
 struct HashSessionId {
   std::size_t operator()(const SessionId& id) const { return HashNodeId()(id.node); }
 };
@@ -96,8 +96,8 @@ std::size_t weight_of(const Variant& message) {
 template <class Out, class In>
 class SessionEnd {
  public:
-  // Call it for each outgoing message, whether it can be sent now or not. Counts and keeps it; a Ping or Pong gets the count of
-  // received messages.
+  // Call it for each outgoing message, even if it cannot be sent now. Counts and stores the message; a Ping or Pong gets the
+  // count of received messages.
   void say(Out& message) {
     if constexpr (std::is_same_v<Out, FromMember>) {
       if (auto* ping = std::get_if<Ping>(&message)) ping->received = received_;
@@ -110,11 +110,11 @@ class SessionEnd {
     if (kept_.empty()) kept_.reserve(kOfARound);
     kept_.push_back(message);
     if (kept_weight_ <= kMostKept) return;
-    kept_.clear();  // the session cannot be resumed any more: to lose the node is better than to keep more
+    kept_.clear();  // the session cannot be resumed any more; losing the node is better than storing more
     kept_weight_ = 0;
     broken_ = true;
   }
-  // Call it for each incoming message. False: the message is for the session alone, not for the state machine.
+  // Call it for each incoming message. Returns false if the message is only for the session, not for the state machine.
   bool hear(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
       if (const auto* ping = std::get_if<Ping>(&message)) forget(ping->received);
@@ -131,7 +131,7 @@ class SessionEnd {
     }
     return true;
   }
-  // A Received to send now, if more than kConfirmedAfter bytes are unconfirmed: the other end can drop those messages.
+  // A Received to send now, if more than kConfirmedAfter bytes are unconfirmed. The other end can then drop those messages.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -139,7 +139,7 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // Call it with the other end's count of received messages. False: the session cannot be resumed from there.
+  // Call it with the other end's count of received messages. Returns false if the session cannot be resumed from there.
   bool resume(std::uint64_t had) {
     forget(had);
     return !broken_ && had <= said_ && said_ - had == kept_.size();

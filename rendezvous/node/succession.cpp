@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Votes may take longer to come than the first election waits. Each next one waits twice as long, up to 0.8 leases.
+// Votes may arrive later than the first election waits. Each further election waits twice as long, up to 0.8 leases.
 constexpr int kMostDoublings = 2;
 
 }  // namespace
@@ -50,7 +50,7 @@ const PersistentState& Succession::newest(const Candidate& self) const {
   return *by_round_.rbegin()->second.begin()->second;
 }
 
-// Whether an elector was told that this membership is committed: then the one before it counts no more.
+// True if an elector knows that this membership is committed. Then the previous one no longer counts.
 bool Succession::known_committed(const Candidate& self, const Config& round) const {
   const bool self_knows = self.state.current.origin() == round.origin() && !self.state.previous.exists();
   return self_knows || committed_.contains(round.origin());
@@ -68,8 +68,9 @@ void Succession::know_roster(const Candidate& self, const PersistentState& base)
   }
 }
 
-// The rounds that a majority supports: of the newest round and, until that is committed, of the one before. Or the one before
-// alone, when so many of its nodes have not installed the newest round that it cannot have been committed, and never can be.
+// The rounds that a majority supports. It needs a majority of the newest round and, until that is committed, of the previous
+// one. The previous round alone suffices if so many of its nodes lack the newest round that it was not committed, and never can
+// be.
 std::optional<PersistentState> Succession::basis(const Candidate& self, Support& support) const {
   PersistentState base = newest(self);
   if (!base.current.exists()) return std::nullopt;
@@ -104,7 +105,7 @@ std::optional<Time> Succession::next_attempt(const Candidate& self) const {
 bool Succession::attempt(const Candidate& self, Now now) {
   const std::optional<Time> due = next_attempt(self);
   if (!due || *due > now.steady) return false;
-  if (election_) {  // the election failed; nodes further back in the line wait longer
+  if (election_) {  // the election failed; nodes further back in line wait longer
     const nanoseconds turns = self.lease / 25 * static_cast<std::int64_t>(1 + 2 * self.place_in_line);
     not_before_ = now.steady + (turns + self.lease / 5000 * self.id[1]) * (1 << failed_);
     failed_ = std::min(failed_ + 1, kMostDoublings);
@@ -135,7 +136,8 @@ void Succession::hear(LinkId link, const Vote& vote) {
 }
 
 std::optional<PersistentState> Succession::won(const Candidate& self) const {
-  if (!election_ || self.state.promised_term != election_->term) return std::nullopt;  // it has voted for a later term since
+  // This node has voted for a later term since.
+  if (!election_ || self.state.promised_term != election_->term) return std::nullopt;
   std::optional<PersistentState> base = basis(self, voters_);
   if (base) base->promised_term = election_->term;
   return base;

@@ -59,14 +59,14 @@ class Succession {
     std::uint64_t term = 0;
     Time asked{};
   };
-  // What this node contributes as a candidate.
+  // This node's own data as a candidate.
   struct Candidate {
     NodeId id{};
     PersistentState state{};
     std::size_t place_in_line = 0;  // 0: the last coordinator, then its successors in order
     Time may_stand_at{};
     nanoseconds lease{};
-    const Roster* roster = nullptr;  // of the newest round that this node has released
+    const Roster* roster = nullptr;  // nodes of the newest round that this node has released
   };
 
   explicit Succession(const Rules& rules) : here_(rules), voters_(rules) {}

@@ -59,7 +59,7 @@ void Support::count_for(const Config& current, const Config& previous, const Rel
   for (const auto& [id, voices] : nodes_) count(*last(voices));
 }
 
-// A node names its own ranks. For a round that never reached the node, the coordinator that released the round knows its rank.
+// A node knows its own ranks. If a round never reached the node, only the coordinator that released the round knows its rank.
 std::int32_t Support::rank_in(const RoundId& round, const NodeId& id, const PersistentState& state) const {
   for (const Config& known : {state.current, state.previous}) {
     if (known.exists() && known.origin() == round) return known.rank;
@@ -73,13 +73,13 @@ Support::Ranks Support::ranks_of(const NodeId& id, const PersistentState& state)
   Ranks ranks{.current = rank_in(current_.origin(), id, state)};
   if (previous_.nodes == 0) return ranks;
   ranks.previous = rank_in(previous_.origin(), id, state);
-  const bool is_arbiter = ranks.previous >= previous_.nodes;  // it installs nothing
+  const bool is_arbiter = ranks.previous >= previous_.nodes;  // an arbiter does not install rounds
   ranks.without_current = !is_arbiter && state.current.origin() != current_.origin();
   return ranks;
 }
 
 void Support::count(const Hello& hello) {
-  if (released_ == nullptr) return;  // no round was asked about yet
+  if (released_ == nullptr) return;  // count_for() was not called yet
   ++counted_;
   const Ranks ranks = ranks_of(hello.node, hello.state);
   of_current_.add(ranks.current);

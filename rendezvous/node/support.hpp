@@ -1,9 +1,9 @@
-// How many nodes support a candidate: a count for the round that it would inherit, and one for the round before. A node that
-// comes or goes changes the counts by one. All nodes are counted again only for another round, so ten thousand electors cost
-// ten thousand steps and not a hundred million. succession.hpp has one for the nodes that are here, and one for those that
+// Counts the nodes that support a candidate: for the round that it would inherit, and for the previous one. A node that joins
+// or leaves changes the counts by one. All nodes are counted again only for another round, so ten thousand electors cost ten
+// thousand steps and not a hundred million. succession.hpp has one object for the connected nodes, and one for those that
 // voted. Pure.
 //
-// This class owns which nodes are counted, each node once: by its newest Hello, since an old connection may end late.
+// This class owns which nodes are counted. Each node counts once, by its newest Hello, since an old connection may close late.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-// The ranks in a round by its roster: the release may never have reached a node that it names.
+// The ranks of a round from its roster. They are needed for nodes that the release never reached.
 struct ReleasedRanks {
   RoundId origin{};
   std::map<NodeId, std::int32_t> by_node{};
@@ -33,14 +33,14 @@ class Support {
   void remove(LinkId link, const NodeId& node);
   void clear();
 
-  // From now on these two rounds are counted. `released` must stay at its address.
+  // Counts these two rounds from now on. `released` must stay at its address.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  // A majority that includes this node: of both rounds; or of the one before alone, when so many of its nodes have not
-  // installed the newest round that it cannot have been committed and never can be.
+  // A majority that includes this node, of both rounds. Or of the previous round alone, if so many of its nodes have not
+  // installed the newest round that it was not committed and never can be.
   enum class Majority { kNone, kOfBoth, kOfPrevious };
   Majority with(const NodeId& self, const PersistentState& state) const;
 
-  // How many nodes were counted until now: tests measure the work by it.
+  // Nodes counted so far. Tests use it to measure the work.
   std::int64_t counted() const { return counted_; }
 
  private:
@@ -68,8 +68,8 @@ class Support {
   const ReleasedRanks* released_ = nullptr;
   Tally of_current_;
   Tally of_previous_;
-  Tally may_have_it_;  // of the round before: all nodes except those that say that they have not installed the newest one
-  std::map<std::int32_t, int> without_it_;  // the nodes that say so, by rank, with their number
+  Tally may_have_it_;  // of the previous round: all nodes except those that report that they lack the newest one
+  std::map<std::int32_t, int> without_it_;  // the number of nodes that report so, by rank
   std::int64_t counted_ = 0;
 };
 

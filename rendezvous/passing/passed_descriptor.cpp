@@ -10,7 +10,7 @@
 namespace ddprun {
 
 bool pass_descriptor(int to, int fd, std::string_view bytes) {
-  std::string text = "+" + std::string(bytes);  // never empty: an empty message would look like a closed socket
+  std::string text = "+" + std::string(bytes);  // never empty: the receiver would take an empty message for a closed socket
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};

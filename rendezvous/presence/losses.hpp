@@ -1,6 +1,5 @@
-// How often each node was lost lately. The coordinator asks this when a node says Hello: a node whose connection flaps would
-// end one round after the other, so it is set aside for a while. Keeps the times of the losses of the newest few thousand
-// nodes. Pure.
+// Counts the recent losses of each node. The coordinator checks it when a node sends Hello. A node whose connection flaps would
+// end one round after the other, so it is set aside for a while. Keeps the loss times of the newest few thousand nodes. Pure.
 #pragma once
 
 #include <optional>
@@ -17,9 +16,9 @@ class Losses {
   explicit Losses(const CoordinatorSettings& settings)
       : flaps_(settings.flaps), window_(settings.flap_window), cool_down_(settings.cool_down) {}
 
-  // Counts one loss. True: the node was lost too often, and is set aside from now on.
+  // Counts one loss. Returns true if the node was lost too often: it is set aside from now on.
   bool note(const NodeId& id, Time now);
-  // How much longer the node is set aside; nothing: it may join.
+  // The remaining time for which the node is set aside; nullopt if it may join.
   std::optional<milliseconds> set_aside_for(const NodeId& id, Time now) const;
 
  private:

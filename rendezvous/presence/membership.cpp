@@ -22,7 +22,7 @@ Membership::Membership(const Authority& authority, const Rules& rules)
   installed_previous_ = Tally(previous_);
 }
 
-// A rank that is known already stays: another Hello of the node may be older than the round.
+// A known rank is not replaced: another Hello of the node may be older than the round.
 void Membership::recall_ranks(Peer& peer, const Hello& hello) {
   for (const Config& remembered : {hello.state.current, hello.state.previous}) {
     if (!remembered.exists()) continue;
@@ -53,7 +53,7 @@ void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_ra
     peer.previous_rank = peer.rank;
     peer.rank = -1;
     peer.installed = false;
-    if (peer.departed) installed_previous_.add(peer.previous_rank);  // a departed node votes no more
+    if (peer.departed) installed_previous_.add(peer.previous_rank);  // a departed node does not vote
   }
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     if (by_rank[rank] != nullptr) by_rank[rank]->rank = static_cast<std::int32_t>(rank);
@@ -67,7 +67,7 @@ bool Membership::install(Peer& peer, Peers& peers) {
   return check_committed(peers);
 }
 
-// The arbiter votes for nobody else in that round, so it counts as a node that has departed.
+// The arbiter votes for no other node in that round, so it counts like a departed node.
 bool Membership::arbiter_votes(const RoundId& origin, Peers& peers) {
   const bool is_current = current_.has_arbiter() && current_.origin() == origin;
   const bool is_previous = previous_.has_arbiter() && previous_.origin() == origin;

@@ -1,8 +1,8 @@
 // The nodes that a coordinator knows: which are connected and over which link, how long each was silent, and whether it is
-// ready for a round. The coordinator and its parts look nodes up here; only the coordinator lets them come and go. Pure.
+// ready for a round. The coordinator and its parts look nodes up here; only the coordinator adds and removes them. Pure.
 //
-// This class owns the table of nodes, the links that lead to them, the order in which they were last heard, who holds which
-// wanted rank, and the two counts that a round waits for: nodes that are ready, and nodes whose workers still have to end.
+// This class owns the table of nodes, their links, the order in which they were last heard, and the holder of each requested
+// rank. It also owns the two counts that a round waits for: nodes that are ready, and nodes whose workers still have to end.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace ddprun::rendezvous {
 
 using NodeIds = std::unordered_set<NodeId, HashNodeId>;
 
-// A node: it is here (it has a link and was welcomed), or it is gone and a round's majority still counts it.
+// A node. Either it is connected (it has a link and was welcomed), or it is gone and a round's majority still counts it.
 struct Peer {
   Hello hello;
   std::optional<LinkId> link;
@@ -28,18 +28,18 @@ struct Peer {
   bool welcome = false;
   bool ready = false;
   bool ready_once_heard = false;
-  bool in_round = false;  // it has a rank in the current round, and was not lost since
+  bool in_round = false;  // it has a rank in the current round, and was not lost since the start
   bool done = false;      // its workers have finished the current round
   bool departed = false;
   std::int32_t rank = -1;               // in the current round
-  std::int32_t previous_rank = -1;      // in the round before
+  std::int32_t previous_rank = -1;      // in the previous round
   bool installed = false;               // it has installed the current round
-  RoundId owes_ready{};                 // the round whose workers it still has
+  RoundId owes_ready{};                 // the round of the workers that it still has
   bool awaited = false;                 // its workers still have to end
-  std::optional<Time> awaited_since{};  // since when we wait for them; a node that was away in between keeps the earlier time
-  bool straggles = false;               // its workers did not end in time, so the coordinator waits for them no more
+  std::optional<Time> awaited_since{};  // start of the wait; a node that was away in between keeps the earlier time
+  bool straggles = false;               // its workers did not end in time, so the coordinator no longer waits for them
   std::uint16_t master_port = 0;
-  std::int64_t answered = 0;              // the newest stamp of ours that it sent back
+  std::int64_t answered = 0;              // the newest stamp of this coordinator that it sent back
   std::int64_t unconfirmed_ping = 0;      // its newest ping whose answer did not name the current round as committed,
   std::uint64_t unconfirmed_release = 0;  // and the release that was current then, as Leadership counts them
   Time heard{};
@@ -60,21 +60,21 @@ class Peers {
   Peer& at(const NodeId& id) { return peers_.at(id); }
   const Peer& at(const NodeId& id) const { return peers_.at(id); }
   Peer* behind(LinkId link);
-  // The nodes with a link; the one that was silent the longest comes first.
+  // Nodes with a link; the one with the longest silence comes first.
   const std::list<Peer*>& by_age() const { return by_age_; }
   std::int64_t connected() const { return std::ssize(by_age_); }
-  // When the node that was silent the longest was last heard; nothing when no node has a link.
+  // The time of the last message from the node with the longest silence; nullopt if no node has a link.
   std::optional<Time> oldest_word() const;
   bool knows(const Address& address) const;
-  // The first node that said it wants this group rank, if it is still here; nullptr: nobody.
+  // The first node that requested this group rank, if it is still connected; nullptr if there is none.
   const NodeId* holder_of(std::int32_t wanted_rank) const;
-  // Those of `ids` that are here and in the current round, in that order.
+  // Those of `ids` that are connected and in the current round, in that order.
   std::vector<Peer*> in_round(const std::vector<NodeId>& ids);
-  // The nodes that are here and in the current round, which may be inherited, in the order of their ranks.
+  // Connected nodes of the current round, which may be inherited, in the order of their ranks.
   std::vector<Peer*> of_round();
 
   // ---- coming and going ----
-  // The node of that identity. An unknown one is added.
+  // The node of that identity; adds an unknown one.
   Peer& know(const NodeId& id) { return peers_[id]; }
   void connect(Peer& peer, LinkId link, const Hello& hello, Time now);
   void hear(Peer& peer, Time now);
@@ -89,12 +89,13 @@ class Peers {
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // The node says that it is ready, but its process may be gone since: its Hello was late on its way, or came over a connection
-  // that was given up for another one. So it counts once it has answered its Welcome. True: that was now.
+  // The node reports that it is ready, but its process may be gone since. Its Hello may have been delayed, or came over a
+  // connection that was replaced by another one. So the node counts only after it has answered its Welcome. take_heard()
+  // returns true when that happens.
   void set_ready_once_heard(Peer& peer);
   bool take_heard(Peer& peer);
   std::int64_t unheard() const { return unheard_; }
-  // The node has workers of that round until it says that they are gone.
+  // The node has workers of that round until it reports that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const {
     const Peer* const peer = find(id);
@@ -107,12 +108,12 @@ class Peers {
   void await_nobody();
 
  private:
-  bool await_no_more(Peer& peer);  // false: nobody did
+  bool await_no_more(Peer& peer);  // false: the node was not awaited
 
   Table peers_;
-  std::unordered_map<LinkId, Peer*> links_;  // a node of that table stays where it is
+  std::unordered_map<LinkId, Peer*> links_;  // an element of an unordered_map keeps its address
   std::list<Peer*> by_age_;
-  std::unordered_map<std::int32_t, NodeId> rank_holders_;  // by wanted group rank
+  std::unordered_map<std::int32_t, NodeId> rank_holders_;  // by requested group rank
   std::int64_t ready_ = 0;
   std::int64_t unheard_ = 0;
   std::size_t awaited_ = 0;

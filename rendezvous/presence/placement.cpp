@@ -1,4 +1,4 @@
-// Implementation of placement.hpp: keep, fill holes, count.
+// Implementation of placement.hpp: keep ranks, fill holes, count.
 #include "rendezvous/presence/placement.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<std::size_t> participants_by_rank(std::span<const Participant> chose
       others.push_back(i);
     }
   }
-  if (!rules.holes_are_filled) {  // a test breaks this rule: everybody keeps the old rank, and holes stay empty
+  if (!rules.holes_are_filled) {  // a test breaks this rule: every node keeps its old rank, and holes stay empty
     for (const std::size_t i : others) by_rank.push_back(i);
     return by_rank;
   }

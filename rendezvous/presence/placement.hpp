@@ -1,5 +1,6 @@
-// Which node gets which ranks in a round. A node keeps its group rank where it can. Worker ranks are counted contiguously by
-// group rank, as torchrun and ranks.hpp do, but with one entry a node. Pure; the coordinator calls it once a round.
+// Decides which node gets which ranks in a round. A node keeps its group rank if possible. Worker ranks are counted
+// contiguously by group rank, as in torchrun and ranks.hpp, but with one entry per node. Pure; the coordinator calls it once
+// per round.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace ddprun::rendezvous {
 
 struct Participant {
-  std::int32_t kept_rank = -1;  // its rank in the last round, or the wanted one; -1: any
+  std::int32_t kept_rank = -1;  // its rank in the last round, or the requested one; -1: any
   std::string role = "default";
   std::int32_t workers = 1;
 };
@@ -30,9 +31,9 @@ struct Placement {
   std::map<std::string, std::int32_t> role_sizes;
 };
 
-// `participants` are in the order of preference; those beyond max_nodes get no rank. A participant keeps its rank if that is
-// below the number of nodes and nobody before it has the same one. The others fill the holes from below, those with a kept rank
-// before the new ones.
+// `participants` are in the order of preference; those beyond max_nodes get no rank. A participant keeps its rank if the rank
+// is below the number of nodes and no earlier participant has it. The others fill the holes from below, first those with an old
+// rank, then the new ones.
 Placement place(std::span<const Participant> participants, std::int32_t max_nodes, const Rules& rules = {});
 
 }  // namespace ddprun::rendezvous

@@ -1,8 +1,8 @@
-// The nodes of the current round: which of them are here, and which have finished. The coordinator begins a new list with each
-// round, and says which node is lost, has come back, or is done. Pure.
+// The nodes of the current round: which are connected, and which have finished. The coordinator starts a new list with each
+// round, and reports which node is lost, has come back, or is done. Pure.
 //
-// This class owns their order by group rank, and both counts. Of a Peer it alone writes `in_round` and `done`. A finished node
-// stays finished until the next round, even when its connection is lost: it has done its part.
+// This class owns their order by group rank, and both counts. It is the only writer of Peer's `in_round` and `done`. A finished
+// node stays finished until the next round, even if its connection is lost: its part is done.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class RoundNodes {
   void back(Peer& peer) {
     if (!std::exchange(peer.in_round, true)) ++here_;
   }
-  // False: the node was done before, or has no rank in the round.
+  // Returns false if the node was done before, or has no rank in the round.
   bool done(Peer& peer) {
     if (peer.rank < 0 || std::exchange(peer.done, true)) return false;
     ++done_;

@@ -1,5 +1,5 @@
-// Accepted links whose peer has not said Hello yet. Each peer gets some time for that, then the coordinator closes its link.
-// Owns the set of these links and their deadlines. Pure.
+// Accepted links whose peer has not sent Hello yet. If the Hello does not arrive in time, the coordinator closes the link. Owns
+// the set of these links and their deadlines. Pure.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ class Strangers {
   void remove(LinkId link) { links_.erase(link); }
   bool contains(LinkId link) const { return links_.contains(link); }
   std::optional<Time> next_deadline() const { return due_.empty() ? std::nullopt : std::optional(due_.front().first); }
-  // A link whose deadline has passed; each is returned once. It stays in the set until it is removed.
+  // A link whose deadline has passed; each is returned once. It stays in the set until remove().
   std::optional<LinkId> take_due(Time now) {
     while (!due_.empty() && due_.front().first <= now) {
       const LinkId link = due_.front().second;
@@ -34,7 +34,7 @@ class Strangers {
   static constexpr milliseconds kHelloTimeout{5000};
 
   std::unordered_set<LinkId> links_;
-  std::deque<std::pair<Time, LinkId>> due_;  // in the order of time; links whose peer said Hello are skipped
+  std::deque<std::pair<Time, LinkId>> due_;  // in the order of time; links with a Hello are skipped
 };
 
 }  // namespace ddprun::rendezvous

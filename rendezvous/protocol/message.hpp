@@ -2,7 +2,7 @@
 // member.hpp and succession.hpp are the state machines that send and receive them. The side that dials sends FromMember, the
 // side that listens FromCoordinator. A candidate in an election listens, so its VoteRequest is a FromCoordinator too.
 //
-// Every message has a constant size, apart from bounded texts. None lists the members, so that a round of N nodes costs N and
+// Every message has a constant size, apart from bounded texts. No message lists the members, so a round of N nodes costs N and
 // not N².
 #pragma once
 
@@ -26,7 +26,7 @@ static_assert(kCauses == 19, "messages count by cause, so a new cause needs a ne
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
-inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // what a person asks the job's nodes, and what one node answers
+inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // limits of a query to the job's nodes, and of one node's answer
 inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 using NodeId = std::array<std::uint8_t, 16>;  // random; an agent keeps it when it reconnects or restarts
@@ -46,58 +46,59 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// Rounds are ordered by the term of their coordinator, then by number; both only grow.
+// Rounds are ordered by the term of their coordinator, then by number; both never decrease.
 struct RoundId {
   std::uint64_t term = 0;
   std::int64_t round = -1;
   auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
 };
 
-// Which arbiter has the third vote in a round of two nodes. It gives that vote to the first node that asks, once and for ever.
+// The arbiter that has the third vote in a round of two nodes. It gives that vote to the first node that asks, permanently.
 enum class Arbiter : std::uint8_t {
-  kNone,          // nobody: half of the nodes is a majority if group rank 0 is among them
+  kNone,          // no arbiter: half of the nodes is a majority if group rank 0 is among them
   kRunDirectory,  // the run directory that both nodes share
-  kEtcd,          // the server that --arbiter names
+  kEtcd,          // the etcd server of --arbiter
 };
 
-// One agreed membership as one of its nodes remembers it: enough to say what its majority is. A successor that inherits a round
-// releases it again under its own term, with the same nodes and ranks; quorum.hpp says why.
+// One agreed membership from the view of one of its nodes, sufficient to decide what its majority is. A successor that inherits
+// a round releases it again under its own term, with the same nodes and ranks; quorum.hpp explains why.
 struct Config {
   RoundId id{};
   std::uint64_t born = 0;            // the term in which the round was first released
   std::int32_t nodes = 0;            // 0: no round
-  std::int32_t rank = -1;            // this node's group rank in it; -1: it is a spare
+  std::int32_t rank = -1;            // this node's group rank in it; -1: the node is a spare
   Arbiter arbiter = Arbiter::kNone;  // only in a round of two
   NodeId founder{};  // with an arbiter: the node that released the round first; founder and origin() identify it there
   bool exists() const { return nodes > 0; }
   RoundId origin() const { return {born, id.round}; }  // equal for the same membership
   bool has_arbiter() const { return arbiter != Arbiter::kNone; }
-  // The number of votes. The arbiter, if there is one, has the rank after the last node's.
+  // The number of votes. An arbiter has the rank after the last node.
   std::int32_t voters() const { return nodes + (has_arbiter() ? 1 : 0); }
   bool operator==(const Config&) const = default;
 };
 
-// The counts of the whole job: restarts and rounds. Every member keeps them, so that an elected coordinator counts on from
-// there.
+// The counts of the whole job: restarts and rounds. Every member stores them, so that an elected coordinator can continue to
+// count.
 struct Budget {
   std::int32_t restart_count = 0;  // of the whole job: TORCHELASTIC_RESTART_COUNT
-  RestartHistory history{};        // what the restart policy counts; the rendezvous only carries it
+  RestartHistory history{};        // counts of the restart policy; the rendezvous does not read them
   std::int32_t first_number = 0;   // the number of round 0 in messages and folder names
   bool operator==(const Budget&) const = default;
 };
 
 enum class Workers : std::uint8_t { kNone, kRunning, kStopping, kDone };
 
-// A node's persistent state (Raft): it sends it with each Hello, and keeps it on disk under its identity (member/record.hpp).
+// A node's persistent state (Raft). The node sends it with each Hello, and stores it on disk under its identity
+// (member/record.hpp).
 struct PersistentState {
   std::uint64_t promised_term = 0;  // the node follows no coordinator of a lower term, and votes once in each term
-  Config current{};                 // the newest round that it was released into
-  Config previous{};                // the round before, until `current` is known to be committed (quorum.hpp)
+  Config current{};                 // the newest round into which it was released
+  Config previous{};                // the previous round, until `current` is known to be committed (quorum.hpp)
   Budget budget{};
   bool operator==(const PersistentState&) const = default;
 };
 
-// How the job will end, agreed before it does. coordinator/concluding.hpp says why.
+// The job's end, agreed before it takes effect. coordinator/concluding.hpp explains why.
 struct Ending {
   RoundId origin{};  // Config::origin() of the job's last round
   std::int32_t exit_code = 0;
@@ -110,33 +111,33 @@ struct Ending {
 struct Hello {
   std::uint16_t protocol = kProtocolVersion;  // first on the wire in every version
   NodeId node{};
-  std::uint64_t incarnation = 0;  // when the process started, in ns: of two processes with one identity the later counts
+  std::uint64_t incarnation = 0;  // start time of the process in ns: of two processes with one identity the later counts
   std::uint64_t attempt = 0;      // counts the Hellos of a process: an older one may arrive later, over another connection
   RunDigest run{};
   std::int32_t wanted_group_rank = -1;  // --node-rank
   std::string role = "default";
   std::int32_t local_world_size = 1;
   std::string hostname{};           // for messages
-  Address listens{};                // where other nodes can dial this one: the connected socket's address
+  Address listens{};                // the connected socket's local address, at which other nodes can dial this one
   std::uint16_t master_port = 0;    // reserved for the next round, if this node gets group rank 0
   std::int32_t next_number = 0;     // the first round number that is free in this node's run directory
-  std::uint16_t farewell_port = 0;  // UDP, at that address: where this node hears the guardian of a dead coordinator
+  std::uint16_t farewell_port = 0;  // UDP, at that address: the guardian of a dead coordinator sends its farewell there
   FarewellKey farewell_key{};       // proves that farewells to this node are genuine
-  std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: none was given
-  std::uint64_t run_directory = 0;  // identifies the holder of its lock when this node tried to take it; 0: not known
+  std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: not given
+  std::uint64_t run_directory = 0;  // identifies the holder of its lock when this node tried to take it; 0: unknown
   std::uint64_t command = 0;        // a digest of the program and its arguments; 0: not given (ddprun join)
   std::int32_t min_nodes = 0;       // --nnodes, MIN and MAX; 0: not given (ddprun join)
   std::int32_t max_nodes = 0;
-  bool coordinates = false;  // true: a coordinator that announces itself where nodes may be that don't know it
+  bool coordinates = false;  // true: a coordinator announces itself at addresses where nodes may not know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of its workers that still run or stop
   bool failed = false;      // a worker has failed, and no round has begun since: FailureReport follows the welcome, then Ready
   PersistentState state{};
-  Ending ending{};  // of the current round's job, when the node knows it
+  Ending ending{};  // of the current round's job, if the node knows it
   std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the Hellos of one node
 };
 
-// The workers of that round are gone, with all processes that they started. The node can join the next round.
+// All workers of that round are gone, with all processes that they started. The node can join the next round.
 struct Ready {
   RoundId round{};
   std::uint16_t master_port = 0;
@@ -149,7 +150,7 @@ struct FailureReport {
   std::string hostname{};
   FailedRound failed{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
-  std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, as far as the node knows
+  std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, according to the node's estimate
   std::string message{};
   bool others_stay = false;  // the other workers' state is valid, so they may be held for the next round instead of stopped
   std::int64_t coordinator_time_ns() const {  // wraps instead of overflowing: a peer may send any numbers
@@ -162,10 +163,10 @@ struct Done {
   RoundId round{};
 };
 
-// This node got a signal and wants to stop. The job stops too when too few nodes would be left.
+// This node got a signal and wants to stop. The job also stops if too few nodes would remain.
 struct StopAsk {
   std::int32_t signal = 0;
-  bool saves = false;  // if only this node leaves, all workers save first: no other node could keep their state
+  bool saves = false;  // if only this node leaves, all workers save first, since no other node could keep their state
 };
 
 // Answer to StopAndSave: the most steps that any worker of this node has started; -1: all workers have finished.
@@ -178,33 +179,34 @@ struct StopReady {
 struct Stopped {
   RoundId round{};
   bool saved = false;
-  bool holds = false;  // they wait and keep their state instead of ending, since the round's group did not form
+  bool holds = false;  // the workers wait with their state instead of ending, since the round's group did not form
 };
 
-// The last message of a node that leaves: its workers are gone, and it does not come back.
+// The last message of a node that leaves: its workers are gone, and it will not come back.
 struct Leave {
   std::string why{};
 };
 
-// Sent periodically (Member::ping) and on every release. Stamps are nanoseconds of the sender's own clock, and mean something
-// to the sender only: a node that gets its own stamp back knows that the other side was reachable after that moment.
+// Sent periodically (Member::ping) and on every release. Stamps are nanoseconds of the sender's own clock, and only the sender
+// can interpret them. A node that gets its own stamp back knows that the other side was reachable after that moment.
 struct Ping {
   std::int64_t stamp = 0;
-  std::int64_t echo = 0;  // the newest stamp of the coordinator's; 0: none yet
+  std::int64_t echo = 0;  // the newest stamp of the coordinator; 0: none yet
   std::int64_t realtime_ns = 0;
   RoundId installed{};
-  std::uint64_t received = 0;  // how many messages of the session have come (rendezvous/node/session.hpp)
+  std::uint64_t received = 0;  // number of session messages received (rendezvous/node/session.hpp)
 };
 
-// Answer to VoteRequest. The vote is granted when both terms are equal; otherwise `promised_term` shows which term was too low.
+// Answer to VoteRequest. The vote is granted if both terms are equal; otherwise `promised_term` shows why the request was
+// refused.
 struct Vote {
   std::uint64_t term = 0;           // the term of the request
-  std::uint64_t promised_term = 0;  // the voter's, after this answer
+  std::uint64_t promised_term = 0;  // the voter's promised term after this answer
   std::int64_t echo = 0;            // the stamp of the request
   bool given() const { return term == promised_term; }
 };
 
-// Answer to Conclude: the node remembers the ending.
+// Answer to Conclude: the node has recorded the ending.
 struct Concluded {
   RoundId origin{};
 };
@@ -216,8 +218,8 @@ struct StoreAsk {
   channel::StoreRequest request{};
 };
 
-// Sent over a new connection instead of a Hello, after the connection before was reset. It names the Hello that opened the
-// session, and how many of the session's messages have come. rendezvous/node/session.hpp says what happens then.
+// Sent over a new connection instead of a Hello, after a reset of the previous connection. It contains the id of the Hello that
+// opened the session, and the number of session messages received. rendezvous/node/session.hpp describes the reaction.
 struct Resume {
   NodeId node{};
   std::uint64_t incarnation = 0;
@@ -225,19 +227,19 @@ struct Resume {
   std::uint64_t received = 0;
 };
 
-// Acknowledges messages of a session, in both directions: so many of the other side's have come.
+// Acknowledges messages of a session, in both directions: the number of messages received from the other side.
 struct Received {
   std::uint64_t count = 0;
 };
 
-// Somebody asks this node about the whole job. The coordinator puts the question to every node, or to one; each answers by
-// itself, and the coordinator passes the answers on. It keeps nothing of this: who asks counts the answers, and waits no longer
-// than it likes.
+// A query to this node about the whole job. The coordinator forwards it to every node, or to one. Each node answers separately,
+// and the coordinator passes the answers on without storing anything. The process that asks counts the answers, and decides how
+// long it waits.
 struct JobQuestion {
-  std::uint64_t number = 0;      // chosen by who asks
-  std::uint32_t most_bytes = 0;  // of a node's answer
+  std::uint64_t number = 0;      // chosen by the sender
+  std::uint32_t most_bytes = 0;  // limit for a node's answer
   std::string text{};
-  NodeId to{};  // the only node that is asked; all zeros: every node
+  NodeId to{};  // the only node to query; all zeros: every node
 };
 
 // Answer to NodeQuestion.
@@ -264,8 +266,8 @@ enum class Refusal : std::uint8_t {
   kRun,        // another run id
   kRankTaken,  // another node has this --node-rank
   kBadHello,   // invalid values, or values that differ from the job's
-  kReplaced,   // a later process with this identity is here
-  kSetAside,   // the node was lost too often and may come back after retry_after_ms
+  kReplaced,   // a later process with this identity is connected
+  kSetAside,   // the node was lost too often, and may come back after retry_after_ms
 };
 
 struct Refused {
@@ -275,7 +277,8 @@ struct Refused {
   std::int64_t retry_after_ms = 0;  // kSetAside: no earlier attempt; others: retry once after this time (0: never)
 };
 
-// The coordinator is not here but there. A coordinator that announces itself is told so when a later term than its own exists.
+// This node is not the coordinator; `coordinator` is its address, if known. A coordinator that announces itself gets this if a
+// later term than its own exists.
 struct Redirect {
   std::uint64_t term = 0;
   Address coordinator{};
@@ -288,17 +291,17 @@ struct Successor {
   bool operator==(const Successor&) const = default;
 };
 
-// The start of a round (Raft's new configuration), with the receiver's ranks. A spare gets group_rank -1 and only learns who
-// leads.
+// The start of a round (Raft's new configuration), with the receiver's ranks. A spare gets group_rank -1: it only learns the
+// leader.
 struct Release {
   RoundId id{};
   std::uint64_t born = 0;  // see Config
-  bool start = true;       // false: start no workers; the round is over or not the receiver's, and is only recorded
+  bool start = true;       // false: start no workers, only record the round; it is over, or the receiver is not part of it
   std::int32_t group_rank = -1;
   std::int32_t nodes = 0;
   Arbiter arbiter = Arbiter::kNone;
   NodeId founder{};
-  Config previous{};             // the round before, with the receiver's rank in it
+  Config previous{};             // the previous round, with the receiver's rank in it
   std::int32_t rank_offset = 0;  // the receiver's first global rank
   std::int32_t world_size = 0;
   std::int32_t role_rank_offset = 0;
@@ -318,17 +321,17 @@ struct RoundOver {
   RoundId round{};
   OverReason reason = OverReason::kMembershipChange;
   std::string why{};        // for messages: "node b was lost", "2 nodes joined"
-  FailureReport failure{};  // kWorkerFailure: the first cause, as far as it is known
+  FailureReport failure{};  // kWorkerFailure: the earliest cause known so far
   bool hold = false;        // workers that can leave their group keep their state and wait for the next round
 };
 
 // A signal ends the job, or one node leaves it: all workers agree on a step and save. Or, with `held`, the round is over and no
-// next one comes: the workers of this node that wait for it save the state that they hold, each by itself.
+// round follows. The waiting workers of this node then save the state that they hold, each separately.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
-  bool goes_on = false;  // after the save the round ends, and the nodes that stay begin the next one
-  bool held = false;     // only the workers that wait for the next round save
+  bool goes_on = false;  // after the save the round ends, and the remaining nodes begin the next one
+  bool held = false;     // only workers that wait for the next round save
 };
 
 struct StopAt {
@@ -341,32 +344,32 @@ struct Conclude {
   Ending ending{};
 };
 
-// The coordinator's node leaves the job in an orderly way: no worker runs any more under its grants, it grants nothing from now
-// on, and its vote is for `to` only. coordinator/handing_over.hpp says when it may send this.
+// The coordinator's node leaves the job in an orderly way. No worker runs under its grants any more, it gives no further
+// grants, and its vote is for `to` only. coordinator/handing_over.hpp decides when it may send this.
 struct HandOver {
   NodeId node{};            // the node that leaves
   Successor to{};           // the first successor, which should lead now
-  PersistentState state{};  // that of the node that leaves; its vote is for `to` alone
+  PersistentState state{};  // the state of the node that leaves
 };
 
-// A node that was asked to stop may leave when its workers are gone: the others continue without it, or there is nothing that
-// it could save. Until this comes it waits, since signals may be on the way to the other nodes.
+// Allows a node that was asked to stop to leave after its workers are gone: the others continue without it, or there is nothing
+// to save. Until this arrives the node waits, since signals may be on the way to the other nodes.
 struct MayLeave {
   RoundId round{};
 };
 
-// For people: whom the job waits for. Few users read the coordinator's own console.
+// A message for users: which nodes the job waits for. Few users read the coordinator's own console.
 struct Waiting {
   std::string text{};
 };
 
-// The job of that round has ended. A node that knows a later round ignores it: the sender leads that round no more, or never
+// The job of that round has ended. A node that knows a later round ignores it: the sender no longer leads that round, or never
 // did.
 struct JobOver {
   RoundId round{};
   std::int32_t exit_code = 0;
   std::string why{};
-  std::int64_t ended_ms_ago = 0;  // a node that started after that waits for the next job at this address
+  std::int64_t ended_ms_ago = 0;  // a node that started later waits for the next job at this address
 };
 
 struct Pong {
@@ -375,10 +378,10 @@ struct Pong {
   std::int64_t realtime_ns = 0;
   std::int64_t grant_ns = 0;   // how long workers may run after the ping was sent
   RoundId committed{};         // the newest committed round (quorum.hpp)
-  std::uint64_t received = 0;  // how many messages of the session have come
+  std::uint64_t received = 0;  // number of session messages received
 };
 
-// A candidate asks for a vote: "make me coordinator of this term".
+// A candidate asks for a vote for this term.
 struct VoteRequest {
   std::uint64_t term = 0;
   NodeId candidate{};
@@ -391,12 +394,12 @@ struct StoreAnswer {
   channel::StoreReply reply{};
 };
 
-// Answer to Resume. The messages that the other side has missed follow.
+// Answer to Resume. The messages that the other side lacks follow.
 struct Resumed {
   std::uint64_t received = 0;
 };
 
-// A JobQuestion, as every node gets it.
+// A JobQuestion in the form that every node gets.
 struct NodeQuestion {
   NodeId asker{};
   std::uint64_t number = 0;
@@ -407,9 +410,9 @@ struct NodeQuestion {
 // One node's answer to a JobQuestion of this node.
 struct JobAnswer {
   std::uint64_t number = 0;
-  std::int32_t nodes = 0;  // how many nodes are here now, with this one
-  NodeId node{};           // who answers
-  std::string text{};      // empty: the only node that was asked is not here
+  std::int32_t nodes = 0;  // number of connected nodes, including this one
+  NodeId node{};           // the node that answers
+  std::string text{};      // empty: the only queried node is not connected
 };
 
 using FromCoordinator =

@@ -1,4 +1,4 @@
-// Implementation of ranks.hpp: one pass to size the roles, one to hand out numbers.
+// Implementation of ranks.hpp: one pass counts the roles, one assigns the numbers.
 #include "rendezvous/protocol/ranks.hpp"
 
 #include <map>

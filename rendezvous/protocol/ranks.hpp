@@ -1,5 +1,5 @@
 // The ranks of all workers of a round, from its nodes in group-rank order. Pure; the agent calls it for its own node. The order
-// is torchrun's: global ranks are contiguous by group rank, role ranks are counted within a role.
+// is that of torchrun: global ranks are contiguous by group rank, and role ranks are counted within a role.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// One node's part of a round.
+// One node's share of the workers.
 struct NodeShare {
   std::string role = "default";
   int local_world_size = 1;
@@ -19,7 +19,7 @@ struct RankAssignment {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int group_rank = 0;  // the node's place in the round
+  int group_rank = 0;  // the node's number in the round
   int group_world_size = 1;
   int role_rank = 0;
   int role_world_size = 1;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFolder = "arbiter";
 
-// The lock's holder, as its file says; empty when nobody holds the lock.
+// The lock's holder according to its file; empty if the lock is free.
 std::string holder_of_lock(int directory) {
   const int fd = ::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return "";
@@ -32,7 +32,7 @@ std::string holder_of_lock(int directory) {
   ::close(fd);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   const std::size_t end = text.find('\n');
-  return end == std::string::npos ? "" : text.substr(0, end);  // no '\n': nobody holds the lock, or the holder is still writing
+  return end == std::string::npos ? "" : text.substr(0, end);  // no '\n': the lock is free, or the holder is still writing
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ struct DirectoryArbiter::State {
   ArbiterReply decide(const std::string& place, const std::string& self) const;
 
   std::filesystem::path path;
-  int directory = -1;  // used on the queue's thread; set once it is known to be shared
+  int directory = -1;  // used on the queue's thread; set as soon as it is known to be shared
   std::atomic<std::uint64_t> holder{0};
 };
 
@@ -65,8 +65,7 @@ void DirectoryArbiter::State::probe() {
   }
 }
 
-// The symbolic link's target says which node has won. A link exists as a whole or not at all, and a node that asks again finds
-// its own answer.
+// The symbolic link's target names the winner. A link is created atomically, and a node that asks again finds its own answer.
 ArbiterReply DirectoryArbiter::State::decide(const std::string& place, const std::string& self) const {
   const std::string file =
       std::string(kFolder) + "/" + place.substr(0, place.find('/')) + "-" + place.substr(place.find('/') + 1);

@@ -1,10 +1,10 @@
-// A run directory that two nodes share, as their arbiter: a symbolic link in its folder `arbiter`, made once and for ever,
-// names the node that may lead. symlink(2) fails where there is one, also over NFS, and needs no room for data. node_shell.hpp
-// owns one.
+// A run directory that two nodes share, as their arbiter. A symbolic link in its folder `arbiter` names the node that may lead;
+// it is made once and never changed. symlink(2) fails if the link exists, also over NFS, and works on a full disk.
+// node_shell.hpp owns one.
 //
-// The run's lock (common/run_directory/run_lock.hpp) shows whether both nodes share the directory: each tries to take it, is
-// refused, and reports the holder; the holder is refused by itself. From then on the folder stays open, so that a directory
-// that is renamed or mounted over it later is not mistaken for it.
+// The run's lock (common/run_directory/run_lock.hpp) shows whether both nodes share the directory. Each node tries to take the
+// lock, is refused, and reports the holder; even the holder is refused, by its own lock. From then on the folder stays open. So
+// a directory that is later renamed or mounted over it is not mistaken for it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class DirectoryArbiter : public ArbiterPort {
   DirectoryArbiter(boost::asio::io_context& io, std::filesystem::path directory);
   ~DirectoryArbiter() override;
 
-  // Tries the lock on another thread and waits for the answer, at most for `patience`. Returns what is known then, as
-  // Hello::run_directory has it.
+  // Tries the lock on another thread, and waits at most `patience` for the answer. Returns the result so far, as in
+  // Hello::run_directory.
   std::uint64_t probe(milliseconds patience);
 
   void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
@@ -33,7 +33,7 @@ class DirectoryArbiter : public ArbiterPort {
   struct State;
 
   boost::asio::io_context& io_;
-  std::shared_ptr<State> state_;  // outlives this object while a file system does not answer
+  std::shared_ptr<State> state_;  // outlives this object while a file system does not respond
   FileQueue queue_;
 };
 

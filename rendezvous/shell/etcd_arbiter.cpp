@@ -1,4 +1,4 @@
-// Implementation of etcd_arbiter.hpp: one connection a question, which is rare.
+// Implementation of etcd_arbiter.hpp: one connection per query, since queries are rare.
 #include "rendezvous/shell/etcd_arbiter.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string where(const std::string& host, std::uint16_t port) {
   return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-// A question on its way. The object keeps itself alive until etcd has answered.
+// A pending query. The object keeps itself alive until etcd has answered.
 class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
  public:
   EtcdQuestion(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)
@@ -68,7 +68,7 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
   }
 
  private:
-  // asio::async_connect() would open sockets that programs started by this process inherit.
+  // asio::async_connect() would open sockets that child processes inherit.
   void connect_to_next() {
     const tcp::endpoint endpoint = endpoints_.front();
     endpoints_.pop_front();
@@ -130,7 +130,7 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
 }  // namespace
 
 std::string etcd_question(const std::string& key, const std::string& self) {
-  const std::string name = to_base64(key);  // protobuf's JSON form has bytes in base64
+  const std::string name = to_base64(key);  // protobuf's JSON form encodes bytes in base64
   return Json{{"compare", {{{"key", name}, {"target", "CREATE"}, {"result", "EQUAL"}, {"create_revision", "0"}}}},
               {"success", {{{"request_put", {{"key", name}, {"value", to_base64(self)}}}}}},
               {"failure", {{{"request_range", {{"key", name}}}}}}}

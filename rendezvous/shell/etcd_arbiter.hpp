@@ -1,6 +1,6 @@
-// An etcd server as arbiter: a key that is made once and for ever names the node that may lead. One transaction of etcd's JSON
-// gateway (POST /v3/kv/txn) puts the key if it does not exist, and reads it otherwise. It is plain HTTP, without TLS or user.
-// node_shell.hpp owns one.
+// An etcd server as arbiter. A key names the node that may lead; it is made once and never changed. One transaction of etcd's
+// JSON gateway (POST /v3/kv/txn) puts the key if it does not exist, and reads it otherwise. It is plain HTTP, without TLS or
+// user. node_shell.hpp owns one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 
 class EtcdArbiter : public ArbiterPort {
  public:
-  // `prefix` begins the name of each key.
+  // `prefix` is the start of each key's name.
   EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
 
   void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
@@ -29,7 +29,7 @@ class EtcdArbiter : public ArbiterPort {
   NameLookup names_;
 };
 
-// The text of the transaction, and what etcd's answer to it says. Throws std::runtime_error for text that is no such answer.
+// The text of the transaction, and the meaning of etcd's answer. Throws std::runtime_error for any other text.
 std::string etcd_question(const std::string& key, const std::string& self);
 BallotAnswer etcd_answer(const std::string& body, const std::string& self);
 

@@ -1,5 +1,5 @@
-// Implementation of farewell_port.hpp. A farewell is the text "ddprun farewell", term and round in big-endian order, and a
-// digest of the key and both.
+// Implementation of farewell_port.hpp. A farewell is the text "ddprun farewell", the term and the round as big-endian numbers,
+// and a digest of the key and both numbers.
 #include "rendezvous/shell/farewell_port.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::uint64_t number_at(std::string_view text, std::size_t at) {
   return number;
 }
 
-// Takes the same time wherever the texts differ, so that a peer cannot guess the digest byte by byte.
+// Takes the same time for every position of the first difference, so that a peer cannot guess the digest byte by byte.
 bool are_equal(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   volatile unsigned char difference = 0;
@@ -78,7 +78,7 @@ void FarewellPort::receive() {
                              });
 }
 
-// Answers with the same bytes: a guardian that gets its own farewell back stops sending it.
+// Answers with the same bytes. A guardian that gets its own farewell back stops sending it.
 void FarewellPort::hear(std::size_t size) {
   const std::string_view text(buffer_.data(), size);
   if (size < kHeader || !text.starts_with(kMagic)) return;

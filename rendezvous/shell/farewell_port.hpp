@@ -1,6 +1,6 @@
-// A UDP port at which this node hears the guardian of a dead coordinator, and the bytes that such a guardian sends. This node's
-// Hello takes the key to the coordinator, through TLS. The coordinator makes one farewell a round from it; a farewell of one
-// round proves nothing for another. node_shell.hpp owns one.
+// A UDP port that receives the farewell from the guardian of a dead coordinator, and the bytes of such a farewell. This node's
+// Hello carries the key to the coordinator, through TLS. The coordinator makes one farewell per round from it; a farewell of
+// one round proves nothing for another round. node_shell.hpp owns one.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace ddprun::rendezvous {
 
-// A farewell as bytes; both sides make the same ones.
+// The bytes of a farewell, computed in the same way on both sides.
 std::string farewell_text(const FarewellKey& key, const RoundId& round);
 
 class FarewellPort {
  public:
-  // Calls `on_farewell` with the round when a farewell proves that its sender knows the key. When no port can be opened, port()
-  // is 0 and nothing is heard.
+  // Calls `on_farewell` with the round when a farewell proves that its sender knows the key. If no port can be opened, port()
+  // is 0 and no farewell is received.
   FarewellPort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_farewell);
 
   std::uint16_t port() const { return port_; }

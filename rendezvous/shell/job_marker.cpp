@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kMostOfMarker = 4096;  // a marker has about 20
+constexpr std::size_t kMostOfMarker = 4096;  // bytes; a marker has about 20
 
 }  // namespace
 

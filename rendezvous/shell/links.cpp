@@ -22,7 +22,7 @@ void Links::dial(LinkId link, Transport& transport, ConnectOptions options) {
 }
 
 void Links::dialled(LinkId link, const ConnectResult& result) {
-  if (dialling_.erase(link) == 0) {  // the dialling was cancelled meanwhile
+  if (dialling_.erase(link) == 0) {  // the dial was canceled meanwhile
     if (result.connection) result.connection->close();
     return;
   }

@@ -1,8 +1,8 @@
-// The connections of one node, by the numbers (LinkId) by which its state machine knows them: attempts to connect, open
-// connections, and closing ones that still send what is queued. NodeShell (node_shell.hpp) has one and turns frames into
-// messages. One thread; handlers may call back into it.
+// The connections of one node, by the numbers (LinkId) that its state machine uses: pending dials, open connections, and
+// closing ones that still send queued data. NodeShell (node_shell.hpp) has one and turns frames into messages. One thread;
+// handlers may call back into it.
 //
-// This class owns these three tables, and knows which dialled links have received anything. A link that this side has closed
+// This class owns these three tables, and records which dialed links have received anything. A link that this side has closed
 // calls no handler any more.
 #pragma once
 
@@ -24,12 +24,12 @@ namespace ddprun::rendezvous {
 class Links {
  public:
   struct Handlers {
-    std::function<void(LinkId, const Connection&)> opened;  // dialled or accepted; always before on_frame
+    std::function<void(LinkId, const Connection&)> opened;  // dialed or accepted; always before `heard`
     std::function<void(LinkId, const ConnectFailure&)> not_opened;
     std::function<void(LinkId, std::string_view frame)> heard;
-    std::function<void(LinkId, bool reset)> lost;    // the other side or the network closed it; `reset`: the network
-    std::function<void(const Connection&)> no_word;  // this side has closed a dialled connection that never received anything
-    std::function<void()> ended;                     // some connection has closed and has sent all that was queued
+    std::function<void(LinkId, bool reset)> lost;    // closed by the other side or the network; `reset`: by the network
+    std::function<void(const Connection&)> no_word;  // this side has closed a dialed connection that never received anything
+    std::function<void()> ended;                     // a closing connection has sent all queued data
   };
 
   Links(boost::asio::io_context& io, Handlers handlers) : io_(io), handlers_(std::move(handlers)) {}
@@ -43,16 +43,16 @@ class Links {
   // Sets how long the peer may leave data unacknowledged.
   void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
-  // Closes the link after all that was sent before has gone.
+  // Closes the link after all queued data has been sent.
   void close(LinkId link);
   void close_all();
-  // Closes the link at once, and calls `lost` as if the other side had closed it.
+  // Closes the link immediately, and calls `lost` as if the other side had closed it.
   void cut(LinkId link);
 
-  // Whether any closing connection still sends.
+  // True if a closing connection still sends.
   bool are_leaving() const { return !leaving_.empty(); }
   void forget_leaving() { leaving_.clear(); }
-  // Closes everything at once, when the process ends.
+  // Closes everything immediately, for the end of the process.
   void abandon();
 
  private:
@@ -69,7 +69,7 @@ class Links {
   Handlers handlers_;
   std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
   std::map<LinkId, std::shared_ptr<Connection>> open_;
-  std::set<LinkId> heard_;  // dialled links that have received anything
+  std::set<LinkId> heard_;  // dialed links that have received anything
   std::set<std::shared_ptr<Connection>> leaving_;
   LinkId next_accepted_ = 1;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object

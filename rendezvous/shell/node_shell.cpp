@@ -1,9 +1,9 @@
-// Implementation of node_shell.hpp: its ports, the state machine, its connections, messages about peers that cannot be reached,
-// and the end.
+// Implementation of node_shell.hpp: its ports, the state machine, its connections, messages about unreachable peers, and the
+// end.
 //
 // Note [Why this file is long]
-// The object owns what the state machine acts on, so each action has its few lines here. What has a state of its own is in
-// other files: links, the record, the arbiters, the farewell port.
+// The object owns everything that the state machine acts on, so each action has a few lines here. Parts with a separate state
+// have separate files: links, the record, the arbiters, the farewell port.
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <fcntl.h>
@@ -29,12 +29,12 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr milliseconds kFarewell{1000};
-constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // room for a few of the largest store values
-// How long one attempt to connect may take, so that the user hears within 5 s what is wrong.
+constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // bytes; holds a few of the largest store values
+// The limit for one attempt to connect, so that the user gets an error message within 5 s.
 constexpr milliseconds kAttempt{4000};
-// Before that no failure to connect is reported: the other nodes may be just starting.
+// Failures to connect are not reported before this time: the other nodes may be just starting.
 constexpr milliseconds kPatience{3500};
-// How long to wait for the run directory's first answer. It may block: this node has no lease to renew yet.
+// The limit for the first query of the run directory. It may block, since this node has no lease to renew yet.
 constexpr milliseconds kFirstLook{3000};
 
 TransportLimits limits(milliseconds lease) {
@@ -56,7 +56,7 @@ std::string text_of(const Connection::Endpoint& endpoint) {
   return unmapped(endpoint).address().to_string();
 }
 
-// The local address of the route to the internet. Connecting a UDP socket sends nothing: the kernel only looks the route up.
+// The local address of the route to the internet. Connecting a UDP socket sends nothing: the kernel only looks up the route.
 std::string address_of_route() {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return "";
@@ -178,7 +178,7 @@ void NodeShell::listen() {
     if (member.listens.host.empty()) member.listens.host = member.own_host;
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
-    // A given master address is that of the first coordinator only.
+    // A given master address is only for the first coordinator.
     settings_.node.coordinator.master_addr.clear();
     settings_.node.coordinator.master_port = 0;
   }
@@ -238,7 +238,7 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (!feeding_ && node_) feed_pending();  // otherwise the loop further up the stack takes it
+  if (!feeding_ && node_) feed_pending();  // otherwise the loop further up the stack handles it
 }
 
 void NodeShell::feed_pending() {
@@ -259,7 +259,7 @@ void NodeShell::carry_out(std::vector<NodeAction> actions) {
 }
 // ---- the record ----
 
-// What is remembered nowhere starts no thread, and nothing waits for it.
+// Without a record file and a marker, no thread is started, and nothing waits for a write.
 void NodeShell::write(const member_action::Remember& remember) {
   if (!record_file_ && marker_.path().empty()) return;
   const auto ok = std::make_shared<bool>(true);
@@ -273,7 +273,7 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
-// The node hears first how late the write is: the process may have been stopped meanwhile, so that the grant of a start is
+// The node first gets the current time: the process may have been suspended during the write, so that the grant of a start is
 // over.
 void NodeShell::written(bool ok) {
   if (record_file_) feed(node_event::Tick{});
@@ -336,7 +336,7 @@ void NodeShell::arm() {
   armed_ = next;
   timer_.cancel();
   if (!next) return;
-  timer_.expires_after(*next - now().steady);  // the timer is late by the time that the machine sleeps; the guardian's is not
+  timer_.expires_after(*next - now().steady);  // a suspend delays this timer, but not that of the guardian
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     armed_.reset();
@@ -367,7 +367,7 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  // The attempt ends before the member gives it up (LeaderSearch::dial_due), so that the reason is known.
+  // The attempt ends before the member gives it up (LeaderSearch::dial_due), so that its error can be reported.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
   if ((link & kResume) != 0) options.patience = milliseconds(0);  // a peer that refuses the connection is gone
   links_.dial(link, *transport_, std::move(options));
@@ -382,8 +382,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
-    // began to dial.
+    // Not earlier: if both nodes were started together, the other node may have taken the lock only after this node began to
+    // dial.
     if (directory_ && (link & (kAnnounce | kResume)) == 0)
       feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_, own_address_});
@@ -402,7 +402,7 @@ void NodeShell::heard(LinkId link, std::string_view frame) {
     } else {
       feed(node_event::FromDialler{link, decode_from_member(frame)});
     }
-  } catch (const ProtocolError&) {  // the member broke the protocol: its node is lost
+  } catch (const ProtocolError&) {  // the member violated the protocol: its node is lost
     links_.cut(link);
   }
 }
@@ -414,7 +414,7 @@ void NodeShell::not_opened(LinkId link, const ConnectFailure& failure) {
   if (!failed_) feed(node_event::LinkClosed{link, in_the_way});
 }
 
-// Only a node that never belonged to the job reports this: later any program may be at that address.
+// Only a node that never belonged to the job reports this. Later, any other program may use that address.
 void NodeShell::note_failure(const ConnectFailure& failure) {
   if (welcome_ || failed_ || node_->looks_for_old_job()) return;
   const bool for_long = waits_for_long();
@@ -434,7 +434,8 @@ void NodeShell::note_failure(const ConnectFailure& failure) {
     case Kind::kNotDdprun:
       hopeless = for_long;
       break;
-    // The machine may not run yet, the node may be stopped, the job may be just ending, or the node may not be there yet.
+    // All of these can be temporary: the machine is not up yet, the node is not started or is stopped, or the job is just
+    // ending.
     case Kind::kUnresolvable:
     case Kind::kSilent:
     case Kind::kWrongRunId:
@@ -457,7 +458,7 @@ bool NodeShell::waits_for_long() const {
   return now().steady - began_ >= kPatience;
 }
 
-// The member gives up a connection over which nothing came.
+// The member gives up a connection that received nothing.
 void NodeShell::note_silence(const Connection& connection) {
   if (welcome_ || !waits_for_long() || std::exchange(said_silence_, true)) return;
   on_event_(
@@ -487,7 +488,7 @@ void NodeShell::finish(node_action::Finish action) {
 void NodeShell::say_finished() {
   if (!finish_ || links_.are_leaving() || failed_) return;
   farewell_.cancel();
-  failed_ = true;  // no event follows
+  failed_ = true;  // no further events
   on_event_(*finish_);
 }
 

@@ -1,10 +1,10 @@
-// The shell around the rendezvous of one agent: it gives Node (node.hpp) real connections, a timer and the file of its record.
-// The launcher makes one for a job on many machines, tells it what happens to the workers and does what the node says. It uses
-// one thread and polls nothing; handlers may call back into it. Another thread writes the record, since a disk may stall: what
-// depends on the record waits (record_gate.hpp), leases do not.
+// The I/O around the rendezvous of one agent: it gives Node (node.hpp) real connections, a timer and the file of its record.
+// The launcher makes one for a multi-node job, reports events of the workers to it, and carries out the node's actions. It uses
+// one thread and polls nothing; handlers may call back into it. Another thread writes the record, since a disk may stall.
+// Messages that depend on the record wait for it (record_gate.hpp); leases do not.
 //
-// This class owns the listening ports, the timer, the record's file and the state machine, and reports why peers cannot be
-// reached. links.hpp has the connections.
+// This class owns the listening ports, the timer, the record's file and the state machine, and reports why peers are
+// unreachable. links.hpp owns the connections.
 #pragma once
 
 #include <cstdint>
@@ -35,46 +35,46 @@
 
 namespace ddprun::rendezvous {
 
-// `ddprun join` connects with this run id: it knows only the job's address and token, and gets NodeShellSettings::job.
+// The run id with which `ddprun join` connects. It knows only the job's address and token, and gets NodeShellSettings::job.
 inline constexpr const char* kJoinRunId = "ddprun join";
 
 struct NodeShellSettings {
-  NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
-  std::string token;    // wiped after its use
+  NodeSettings node{};  // the shell fills in identity, addresses and endpoints
+  std::string token;    // wiped after use
   std::string run_id;
   std::string job{};             // for `ddprun join`: config, arguments and options
-  std::string program;           // what the job runs: a record of another program at the same address is not this job's
-  std::filesystem::path marker;  // a file in the run directory that says that its job runs; empty: there is none
-  std::string local_address;     // this node's number as others see it; empty: that of the connected socket
+  std::string program;           // the job's program: a record of another program at the same address belongs to another job
+  std::filesystem::path marker;  // a file in the run directory which records that its job runs; may be empty
+  std::string local_address;     // this node's address for other nodes; empty: that of the connected socket
 
-  // Who decides between two nodes: an etcd server, or else the run directory, if both nodes share it.
-  Address arbiter{};                    // port 0: there is none
-  std::filesystem::path run_directory;  // empty: there is none
+  // The arbiter of two nodes: an etcd server, or else the run directory, if both nodes share it.
+  Address arbiter{};                    // port 0: no arbiter
+  std::filesystem::path run_directory;  // may be empty
 
   ListenPorts port_range{};  // free ports are taken from this range
 
   // The address at which the nodes meet.
-  std::string meet_host;        // as typed
+  std::string meet_host;        // as given by the user
   std::uint16_t meet_port = 0;  // 0: a free one, on the node that leads first
-  // kYes: this node leads first. kIfPortIsFree: it leads unless another agent has the port, and follows that one then.
+  // kYes: this node leads first. kIfPortIsFree: it leads unless another agent has the port; then it follows that agent.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
-  // What else uses the port at which the nodes meet. kStays: nothing. Otherwise it is the script's MASTER_PORT. kServesStore:
-  // this process keeps listening, and gives store clients to `take_store_client`. kClosesAtRelease: rank 0 opens the port.
+  // The other use of the port at which the nodes meet. kStays: none. Otherwise it is the script's MASTER_PORT. kServesStore:
+  // this process keeps listening, and passes store clients to `take_store_client`. kClosesAtRelease: rank 0 opens the port.
   enum class MeetPort { kStays, kServesStore, kClosesAtRelease } closing = MeetPort::kStays;
-  std::function<bool(int fd, std::string_view bytes)> take_store_client{};  // as ListenOptions::take_foreign
+  std::function<bool(int fd, std::string_view bytes)> take_store_client{};  // as in ListenOptions::take_foreign
 };
 
-// The node could not join the job, and trying again won't help.
+// The node could not join the job, and a retry will not help.
 struct CannotJoin {
   int exit_code = 0;
   std::string why;
 };
-// Nobody answers yet. `why` may be the reason; each reason is reported once.
+// No node answers yet. `why` may be the reason; each reason is reported once.
 struct NobodyThere {
   std::string why;
 };
-// The guardian (coordinator_action::Entrust) sends this text there when this agent is dead, its workers are gone and it has
-// removed the record.
+// An order to the guardian (coordinator_action::Entrust): it sends this text there after this agent has died, its workers are
+// gone, and the record is removed.
 struct EntrustFarewell {
   Address to{};  // port 0: the guardian sends nothing any more
   std::string text;
@@ -88,7 +88,7 @@ using ShellEvent =
 
 class NodeShell {
  public:
-  // Opens the ports. Throws UsageError when another program has one, InternalError without the TLS module.
+  // Opens the ports. Throws UsageError if another program has one, and InternalError without the TLS module.
   NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
             std::function<void(const std::string&)> log);
   ~NodeShell();
@@ -105,13 +105,13 @@ class NodeShell {
 
   bool leads_first() const { return settings_.node.leads_first; }
   bool leads() const { return node_ && node_->coordinator() != nullptr; }
-  // The address that a user types on other nodes to reach this one. Never the port that closes at a release.
+  // The address that a user enters on other nodes to reach this one. Never the port that closes at a release.
   Address meeting_point() const;
-  // This node's own address on the route to the others; empty until the first connection.
+  // This node's own address on the route to the others; empty before the first connection.
   const std::string& own_address() const { return own_address_; }
   // The other end of the connection to the coordinator; empty for the coordinator itself.
   const std::string& leader_address() const { return leader_address_; }
-  // The queue on whose thread the files of this node's record and its run directory are read and written.
+  // The queue whose thread reads and writes the files of this node's record and its run directory.
   FileQueue& records() { return record_queue_; }
 
  private:
@@ -143,7 +143,7 @@ class NodeShell {
   NodeShellSettings settings_;
   std::function<void(ShellEvent)> on_event_;
   std::function<void(const std::string&)> log_;
-  std::string complaint_;  // about the record; reported when the node begins
+  std::string complaint_;  // a problem with the record; reported when the node begins
   bool said_unwritten_ = false;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Transport> join_transport_;
@@ -152,7 +152,7 @@ class NodeShell {
   std::unique_ptr<Listener> listener_;
   std::optional<RecordFile> record_file_;
   JobMarker marker_;
-  FileQueue record_queue_;         // for all work on those two
+  FileQueue record_queue_;         // for all work on the record file and the marker
   std::uint64_t incarnation_ = 0;  // of this process
   Memory memory_;
   std::optional<Node> node_;

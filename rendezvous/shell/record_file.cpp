@@ -1,4 +1,4 @@
-// Implementation of record_file.hpp: JSON that is replaced by rename(2). The lock has a file of its own, since a rename would
+// Implementation of record_file.hpp: JSON that is replaced by rename(2). The lock has a separate file, since a rename would
 // lose it.
 #include "rendezvous/shell/record_file.hpp"
 
@@ -31,8 +31,8 @@ using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // on one host, in one job
 constexpr int kFormat = 5;
-constexpr std::size_t kMostOfRecord = 8 << 20;  // of a record: the names of 100,000 nodes
-// Of the same record. Its deepest part is the name of a node in the list of the roster.
+constexpr std::size_t kMostOfRecord = 8 << 20;  // bytes: a record with the names of 100,000 nodes
+// For the same record. Its deepest part is the name of a node in the roster's list.
 constexpr JsonLimits kLimitsOfRecord{.depth = 8, .values = 2 << 20};
 static_assert(kCauses == 19, "a record counts by cause, so a new cause needs a new kFormat");
 
@@ -42,7 +42,7 @@ std::string boot_id() {
   return id;
 }
 
-// Throws std::out_of_range for a value outside the enum: then the record is damaged.
+// Throws std::out_of_range for a value outside the enum, which means a damaged record.
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
   const auto number = json.get<std::int64_t>();
@@ -150,7 +150,7 @@ fs::path lock_of(const fs::path& file) {
   return file.string() + ".lock";
 }
 
-// The agent that had the lock before may have removed the file between our open() and our flock().
+// The previous holder of the lock may have removed the file between our open() and our flock().
 bool is_still_at(int opened, const fs::path& path) {
   struct stat ours {
   }, there{};
@@ -217,7 +217,7 @@ RecordFile::~RecordFile() {
   if (lock_ < 0) return;
   std::error_code ignored;
   if (!lost_ && !fs::exists(file_, ignored))
-    fs::remove(lock_file_, ignored);  // there is nothing to remember, so no lock file stays
+    fs::remove(lock_file_, ignored);  // there is nothing to remember, so the lock file is removed too
   ::close(lock_);
 }
 
@@ -241,7 +241,7 @@ Memory RecordFile::read() {
   Memory memory{.self = {}, .job_elsewhere = before_ == Before::kAnAgent, .places = {}, .kept = before_ != Before::kNewFolder};
   if (::access(file_.c_str(), R_OK) != 0) return memory;
   memory.job_elsewhere = true;
-  // Where the folder cannot be written, the file may be older than the promises that this node has made since.
+  // If the folder is not writable, the file may be older than this node's newest promises.
   if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
   try {
     const Json json = parse_json_within(read_bounded(file_, kMostOfRecord, "the record of a node"), kLimitsOfRecord);

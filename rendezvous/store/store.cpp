@@ -1,5 +1,5 @@
-// Implementation of store.hpp. A waiter counts down the keys it misses, as TCPStore's do: a key that appeared once counts even
-// when it is deleted again while others are still missing.
+// Implementation of store.hpp. A waiter counts down its missing keys, as in TCPStore: a key that appeared once counts, even if
+// it is deleted while others are still missing.
 #include "rendezvous/store/store.hpp"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ std::vector<Store::Answer> Store::handle(int client, const channel::StoreRequest
   return answers;
 }
 
-// The reason for which the request cannot be served at all, or nullopt.
+// The reason why the request cannot be served at all, or nullopt.
 std::optional<std::string> Store::refusal(const channel::StoreRequest& request) const {
   if (request.op == Op::kNumKeys) return std::nullopt;
   if (request.keys.empty()) return "a store request needs a key";
@@ -147,8 +147,8 @@ void Store::add_to(const channel::StoreRequest& request, channel::StoreReply& re
   reply.number = sum;
 }
 
-// c10d::HashStore::compareSet: an absent key counts as equal to an empty `expected`; otherwise an absent key answers
-// `expected`.
+// As c10d::HashStore::compareSet: an absent key counts as equal to an empty `expected`. Otherwise the reply for an absent key
+// is `expected`.
 void Store::compare_and_set(const channel::StoreRequest& request, channel::StoreReply& reply) {
   const auto found = values_.find(request.keys[0]);
   const bool absent = found == values_.end();
@@ -215,7 +215,7 @@ std::vector<Store::Answer> Store::expire(TimePoint now) {
       ++waiter;
       continue;
     }
-    // Names the smallest missing key, so that the message does not depend on the order of a hash table.
+    // Reports the smallest missing key, so that the message does not depend on the order of a hash table.
     const std::string missing = *std::min_element(waiter->missing.begin(), waiter->missing.end());
     expired.push_back(
         {*waiter->deadline,

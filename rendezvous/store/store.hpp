@@ -30,7 +30,7 @@ class Store {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // What the store tells one client (a rank).
+  // A reply to one client (a rank).
   struct Answer {
     int client = 0;
     channel::StoreReply reply;
@@ -38,13 +38,13 @@ class Store {
 
   explicit Store(StoreLimits limits = {}) : limits_(limits) {}
 
-  // Handles one request. Returns its answer first, unless it waits, then the answers of the waiters that it satisfied, oldest
-  // first.
+  // Handles one request. Returns its reply first, unless it waits. Then follow the replies to the waiters that it satisfied,
+  // oldest first.
   std::vector<Answer> handle(int client, const channel::StoreRequest& request, TimePoint now);
   // Answers the waiters whose timeout has passed, in the order of their deadlines.
   std::vector<Answer> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
-  // The client is gone: its waiters are dropped, its keys stay.
+  // The client is gone: drops its waiters and keeps its keys.
   void forget(int client);
   // A new round begins: removes all keys and waiters.
   void clear();

@@ -41,7 +41,7 @@ void Admission::started(Id id) {
   ++favoured;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
-  // Both queues stay in the order of arrival, but for the few peers whose hello was late: they only wait a little longer.
+  // Both queues stay in the order of arrival, except for the few peers with a late hello: these only wait a little longer.
   started_.splice(started_.end(), silent_, entry);
   found->second.queue = &started_;
 }

@@ -1,11 +1,11 @@
-// The limits on connections that have not proved the token yet: which are kept, which are closed for others, and when no more
-// are accepted. Pure: arrivals and the time go in, ids to close come out. listener.cpp obeys it.
+// The limits for connections that have not proved the token yet: which are kept, which are closed to make room, and when
+// accepting pauses. Pure: arrivals and the time go in, ids to close come out. listener.cpp applies it.
 //
-// A newcomer that has sent nothing yet ("silent") makes room for others, the oldest first, so that idle connections never keep
-// anybody out; in a burst of joins each gets a moment to speak. A newcomer whose hello proved the key ("started") may be a
-// replayed recording, but is nearly always a member in a burst of joins. It is closed for others only when it is older than
-// `grace`; until then accepting waits. The number of favoured ones per source is limited: further ones of that source count as
-// silent.
+// A newcomer that has sent nothing yet ("silent") makes room for others, the oldest first. So idle connections never block
+// other peers, and in a burst of joins each newcomer has a moment to send. A newcomer whose hello proved the key ("started")
+// may be a replayed recording, but is nearly always a member in a burst of joins. It is closed for others only if it is older
+// than `grace`; until then accepting waits. The number of started ones per source is limited: further ones of that source count
+// as silent.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace ddprun {
 
-// An IPv4 address (mapped), or the first half of an IPv6 address: one machine can choose the second half freely.
+// An IPv4 address (mapped), or the first half of an IPv6 address, since one machine can choose the second half freely.
 using SourceAddress = std::array<std::uint8_t, 16>;
 
 class Admission {
@@ -38,22 +38,22 @@ class Admission {
 
   struct Admitted {
     Id id = 0;
-    std::vector<Id> evicted;  // removed here already: close them
+    std::vector<Id> evicted;  // already removed here: close them
   };
 
   explicit Admission(Limits limits) : limits_(limits) {}
 
-  // Whether the next connection may be accepted now.
+  // True if the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // When may_admit() becomes true without any other event. It means something only while may_admit() is false.
+  // The time at which may_admit() becomes true without any other event. Only valid while may_admit() is false.
   TimePoint admits_at() const;
   // Call it only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);
   void started(Id id);
   void forget(Id id);  // the peer has authenticated, or its connection closed
-  // The newcomer to close when the process has no descriptors left. It is removed here. Nothing when there is none.
+  // The newcomer to close if the process has no descriptors left; it is removed here. nullopt if there is none.
   std::optional<Id> evict_one();
-  // The newcomers whose handshake took too long. They are removed here already.
+  // The newcomers whose handshake took too long. They are already removed here.
   std::vector<Id> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   std::size_t size() const { return where_.size(); }

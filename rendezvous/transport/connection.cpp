@@ -1,7 +1,8 @@
 // Implementation of connection.hpp.
 //
-// Note: one buffer for all. Asio only tells when a socket is ready; the bytes are then read into a buffer that all connections
-// share, decrypted and cut into frames within that call. With ten thousand members a buffer each would be most of the memory.
+// Note: one buffer for all. Asio only reports that a socket is ready. The bytes are then read into a buffer that all
+// connections share, decrypted and cut into frames within that call. With ten thousand members, a buffer per connection would
+// be most of the memory.
 #include "rendezvous/transport/connection.hpp"
 
 #include <netinet/tcp.h>
@@ -18,7 +19,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kReadsAtOnce = 4;  // then other connections have their turn
+constexpr int kReadsAtOnce = 4;  // then other connections get their turn
 constexpr std::size_t kKeptCapacity = 1 << 10;
 constexpr std::size_t kSentPart = 1 << 18;
 constexpr std::size_t kMostHeldBack = 1 << 16;  // bytes of answers that are sent together
@@ -60,7 +61,7 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Only an old kernel refuses an option; the lease then notices a dead peer.
+    // Only an old kernel refuses an option; then only the lease detects a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -92,7 +93,7 @@ void Connection::shake_hands(HandshakeHandlers handlers, std::string_view receiv
   }
   if (stage_ != Stage::kHandshake) return;
   if (!received.empty() && take(received) == More::kNo) return;
-  // A member's first bytes have mostly arrived already, and show that it is a member (admission.hpp).
+  // A member's first bytes have usually arrived already, and prove that it is a member (admission.hpp).
   read_available();
 }
 
@@ -115,8 +116,8 @@ Connection::More Connection::take_handshake(TlsState state) {
   local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
-  // The client's last message of the handshake, unless it leaves with the first frame. When it can't be sent, a later read
-  // tells why.
+  // The client's last message of the handshake, unless it leaves with the first frame. If it can't be sent, a later read
+  // reports the reason.
   if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
   return More::kNo;  // start() continues
 }
@@ -126,7 +127,7 @@ void Connection::end_handshake(const Handshake& result) {
   const HandshakeHandlers handlers = std::exchange(handshake_, {});
   if (handlers.on_done) handlers.on_done(result);
   if (result.end == Handshake::End::kOpen || stage_ == Stage::kClosed) return;
-  flush();  // sends the alert that says why, as far as there is room
+  flush();  // sends as much as possible of the alert with the reason
   shut();
 }
 
@@ -161,7 +162,7 @@ void Connection::read_available() {
     if (count == 0) return lost("the other end closed it", By::kOtherEnd);
     if (take({shared_->input.data(), static_cast<std::size_t>(count)}) == More::kNo) return;
     if (static_cast<std::size_t>(count) < shared_->input.size())
-      break;  // the socket is empty; it becomes ready again when more comes
+      break;  // the socket is empty; asio reports it again when more data arrives
   }
   if (stage_ != Stage::kClosed) wait_for_input();
 }
@@ -235,12 +236,12 @@ void Connection::send(std::string_view frame) {
 
 void Connection::flush() {
   const int error = write_out();
-  // During the handshake a failed send ends nothing yet: the peer may have sent a refusal that says why.
+  // A failed send during the handshake is ignored at first: the peer may have sent a refusal with the reason.
   if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-// Sends as much as the socket takes; the rest waits until it is writable. Returns 0, or the errno that says why it can't.
+// Sends as much as the socket takes; the rest waits until it is writable. Returns 0, or the errno of the failure.
 int Connection::write_out() {
   while (stage_ != Stage::kClosed && sent_ < out_.size()) {
     const ssize_t count = ::send(socket_.native_handle(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
@@ -273,7 +274,7 @@ void Connection::wait_for_output() {
 // ---- Ending ----
 
 // Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. The kernel only does that when
-// no duplicate of the descriptor is left anywhere, so a socket that was handed over must be released first.
+// no duplicate of the descriptor is left in any process. So a socket that was handed over must be released first.
 void Connection::give_away() {
   boost::system::error_code error;
   out_.clear();
@@ -292,8 +293,8 @@ void Connection::finish() {
   if (stage_ != Stage::kOpen) return;
   tls_->say_goodbye(out_);
   stage_ = Stage::kFinishing;
-  // close() with unread input makes the kernel discard what the peer has not read yet, so this side reads on until the peer
-  // closes.
+  // close() with unread input would make the kernel discard data that the peer has not read yet. So this side continues to read
+  // until the peer closes.
   farewell_ = std::make_unique<boost::asio::steady_timer>(shared_->io, shared_->limits.farewell_time);
   farewell_->async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error) self->end({Closed::Cause::kGoodbye, {}, "the other agent did not answer the goodbye"});
@@ -304,9 +305,9 @@ void Connection::finish() {
 
 void Connection::close() {
   if (stage_ == Stage::kClosed) return;
-  if (handing_out_) write_out();  // sends what was queued before
+  if (handing_out_) write_out();  // sends the data that was queued before
   shut();
-  // Later, since one of these handlers may be running now.
+  // Posted, since one of these handlers may be running now.
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     self->handlers_ = {};
     self->handshake_ = {};

@@ -1,6 +1,7 @@
 // A connection between two agents: whole frames in both directions, encrypted and authenticated, over one TCP socket. The
-// listener and Transport::connect() make it and shake hands; the agent gets it open. It never blocks and holds no buffers while
-// idle. One thread; handlers are called from the event loop, never from within a call of send(), finish() or close().
+// listener and Transport::connect() create it and perform the handshake; the agent gets it when it is open. It never blocks and
+// holds no buffers while idle. One thread; handlers are called from the event loop, never from within a call of send(),
+// finish() or close().
 #pragma once
 
 #include <functional>
@@ -21,18 +22,19 @@ namespace ddprun {
 
 struct Closed {
   enum class Cause {
-    kGoodbye,  // the peer said goodbye, or this side called finish()
-    kLost,     // the connection was reset, timed out, or ended without a goodbye
-    kFault,    // the peer broke the protocol; logged
+    kGoodbye,  // the peer closed it in an orderly way, or this side called finish()
+    kLost,     // the connection was reset, timed out, or ended without an orderly close
+    kFault,    // the peer violated the protocol; logged
   };
   Cause cause = Cause::kLost;
   std::optional<PeerFault> fault;
   std::string why;     // for messages
-  bool reset = false;  // kLost: the network broke it; otherwise the other end did, as when its process is killed
+  bool reset = false;  // kLost: true if the network broke it; false if the other end did, for example because its process was
+                       // killed
 };
 
-// Sends each write at once (TCP_NODELAY), and notices a peer that is gone. On Linux an accepted socket inherits these options
-// from the listening one, so a stranger costs no call for them.
+// Sends each write immediately (TCP_NODELAY), and detects a dead peer. On Linux an accepted socket inherits these options from
+// the listening one, so a stranger costs no system call for them.
 void set_socket_options(int fd, const TransportLimits& limits);
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -40,28 +42,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Endpoint = boost::asio::ip::tcp::endpoint;
 
   struct Handlers {
-    std::function<void(std::string_view frame)> on_frame;  // in order; the view is valid during the call only
-    std::function<void(const Closed&)> on_closed;          // once, as the last; not after close()
+    std::function<void(std::string_view frame)> on_frame;  // in order; the view is valid only during the call
+    std::function<void(const Closed&)> on_closed;          // called once, as the last handler; not after close()
   };
 
-  // Nothing is read before this. Frames that have arrived already are handed out from the event loop.
+  // Nothing is read before this call. Frames that have already arrived are passed on from the event loop.
   void start(Handlers handlers);
-  // Queues a frame and sends what the socket takes now. A call from within on_frame sends when on_frame returns, so that
-  // several answers leave together. Throws InternalError for a frame over the limit. Has no effect once closed.
+  // Queues a frame and sends as much as the socket takes now. A call from within on_frame sends when on_frame returns, so that
+  // several answers are sent together. Throws InternalError for a frame over the limit. Has no effect after the connection has
+  // closed.
   void send(std::string_view frame);
-  // The limit of frames that begin later; TransportLimits::frame_bytes until then. For a peer that was not welcomed yet.
+  // Sets the limit for frames that begin later; before that it is TransportLimits::frame_bytes. Use it for a peer that was not
+  // welcomed yet.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
-  // Sets how long the peer may leave data unacknowledged, as TransportLimits::give_up_after.
+  // Sets how long the peer may leave data unacknowledged, as in TransportLimits::give_up_after.
   void give_up_after(std::chrono::milliseconds silence);
-  // Sends what is queued and a goodbye, then ends. Whatever still arrives is dropped.
+  // Sends the queued data, closes in an orderly way, then ends. Drops everything that still arrives.
   void finish();
-  // Ends at once.
+  // Ends immediately.
   void close();
 
   bool is_open() const { return stage_ == Stage::kOpen; }
-  const Endpoint& local() const { return local_; }  // known when the handshake has ended
+  const Endpoint& local() const { return local_; }  // known after the handshake
   const Endpoint& remote() const { return remote_; }
-  const TlsPeer& peer() const { return peer_; }  // on the side that was dialled: the member's identity
+  const TlsPeer& peer() const { return peer_; }  // on the side that was dialed: the member's identity
   std::size_t queued_bytes() const { return out_.size() - sent_; }
 
   // ---- For the listener and the connector ----
@@ -75,17 +79,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   struct HandshakeHandlers {
     std::function<void()> on_started;  // a server: the hello proved the key
-    // Called once, as the last. The connection closes when this returns, unless the result is kOpen.
+    // Called once, as the last handler. The connection closes when this returns, unless the result is kOpen.
     std::function<void(const Handshake&)> on_done;
   };
-  // Takes a connected socket that doesn't block and has set_socket_options().
+  // Takes a connected, non-blocking socket with set_socket_options().
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received` are bytes that another process has read from this socket already (handover.hpp). Calls a handler at once when
-  // they are enough.
+  // `received` are bytes that another process has already read from this socket (handover.hpp). If they suffice, a handler is
+  // called immediately.
   void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
-  // During on_done with kWrongRunId or kNotTls: the socket, for the process that takes the connection over. Nothing was sent to
-  // the peer yet.
+  // During on_done with kWrongRunId or kNotTls: the socket, for the process that takes over the connection. Nothing has been
+  // sent to the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }

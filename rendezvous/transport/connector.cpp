@@ -33,8 +33,8 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
-// The result of an asynchronous operation, awaited with a deadline. The operation and the waiting side share it, so either may
-// end first.
+// The result of an asynchronous operation, awaited with a deadline. The operation and the waiting coroutine share it, so either
+// may end first.
 template <class Result>
 struct Awaited {
   explicit Awaited(boost::asio::io_context& io) : timer(io) {}
@@ -49,9 +49,9 @@ struct Awaited {
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
 // Note: being cancelled
-// A cancellation that comes between two waits, when what was awaited is there but this coroutine has not continued yet, ends no
-// timer. Asio would throw from the next co_await instead; that is switched off (run_connector), since connections that have
-// been opened must be closed, and each wait looks for itself.
+// A cancellation may come between two waits, after the awaited event but before this coroutine continues. Such a cancellation
+// ends no timer. Asio would throw from the next co_await instead. That is switched off (run_connector), since opened
+// connections must be closed. So each wait checks for a cancellation itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {
@@ -66,7 +66,7 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// Whether the kernel had to send something again: then the network may be to blame for a silence, not the peer.
+// True if the kernel had to retransmit: then the network may be the cause of a silence, not the peer.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -152,7 +152,7 @@ class Connector {
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      // Reports the failure of the address with which the attempt got furthest: Kind is in that order.
+      // Reports the failure of the address with which the attempt got furthest: the values of Kind are in that order.
       if (!most_telling || result.failure.kind > most_telling->kind) most_telling = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
     }
@@ -161,7 +161,7 @@ class Connector {
 
   awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
     error_code error;
-    // A numeric address needs no resolver, and so no thread.
+    // A numeric address needs no resolver, and therefore no thread.
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};
     }
@@ -211,7 +211,7 @@ class Connector {
   }
 
   Clock::time_point end_of_attempt() const {
-    // An attempt past the deadline still gets a moment, so that the reason comes from the network.
+    // An attempt after the deadline still gets a moment, so that the network can report the reason.
     return std::max(std::min(Clock::now() + options_.attempt, deadline_), Clock::now() + std::chrono::milliseconds(100));
   }
 
@@ -281,7 +281,7 @@ class Connector {
   ConnectOptions options_;
   Clock::time_point deadline_;
   std::string where_;
-  // Not std::random_device: it asks the processor what it is, which is slow on a virtual machine, for each connection.
+  // Not std::random_device: for each connection it would execute CPUID, which is slow on a virtual machine.
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 

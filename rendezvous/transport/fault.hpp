@@ -1,5 +1,6 @@
-// What can be wrong with a peer or a connection, in words, and the log of bad peers: the first line of each kind at once, then
-// at most one in ten seconds, with the number of those left out. Pure; connection.cpp and listener.cpp use it.
+// The kinds of problems with a peer or a connection, as texts, and the log of bad peers. It logs the first line of each kind
+// immediately, then at most one in ten seconds, with the number of suppressed ones. Pure; connection.cpp and listener.cpp use
+// it.
 #pragma once
 
 #include <array>
@@ -23,16 +24,16 @@ enum class PeerFault : std::uint8_t {
   kSilent,         // no complete handshake in time
   kTalkative,      // too many bytes before the token was proved
   kCrowdedOut,     // silent, and closed to make room for others
-  kNoDescriptors,  // accepted and closed at once: no descriptor was left
+  kNoDescriptors,  // accepted and immediately closed: no descriptor was left
   kBroken,         // a member sent an invalid record
   kFrameTooLarge,  // a member sent a frame over the limit
-  kSlowReader,     // a member does not read what we send
+  kSlowReader,     // a member does not read the data that we send
   kCount,
 };
 
 PeerFault fault_of(TlsFailure failure);
 
-// A line for the log: what the peer did, and what follows.
+// A line for the log: the peer's fault and its consequence.
 std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t peer_version);
 
 class BadPeerLog {
@@ -40,7 +41,7 @@ class BadPeerLog {
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kInterval{10};
 
-  // The line to log now; nothing when this kind was logged a moment ago.
+  // The line to log now; nullopt if this kind was logged within kInterval.
   std::optional<std::string> note(PeerFault fault, std::string_view peer, std::string_view what, TimePoint now);
   std::uint64_t count(PeerFault fault) const { return kinds_[static_cast<std::size_t>(fault)].total; }
 

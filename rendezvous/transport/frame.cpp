@@ -33,7 +33,7 @@ std::optional<std::string_view> FrameReader::next() {
       return rest.substr(kFrameHeaderBytes, size);
     }
   }
-  // Thousands of idle connections wait here, most of them between two frames: they keep no memory.
+  // Thousands of idle connections wait here, most of them between two frames. So they must not keep memory.
   if (too_large_ || rest.empty()) {
     std::string().swap(buffer_);
     at_ = 0;

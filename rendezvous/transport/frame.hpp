@@ -1,6 +1,6 @@
 // Frames: byte strings after a length of four bytes, most significant byte first. Pure; connection.cpp uses it. A length over
-// the limit is a lasting error, found before any byte of the frame is stored: memory grows with what has arrived, not with what
-// was announced.
+// the limit is a permanent error, detected before any byte of the frame is stored. So memory grows with the received bytes, not
+// with the announced size.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ class FrameReader {
 
   void set_limit(std::size_t limit) { limit_ = limit; }  // for frames that begin later
   void feed(std::string_view bytes);
-  // The next complete frame, valid until the next call of either. Nothing when none is complete, or after one over the limit.
+  // The next complete frame, valid until the next call of next() or feed(). nullopt if none is complete, or after one over the
+  // limit.
   std::optional<std::string_view> next();
   // The announced size of a frame that is over the limit.
   std::optional<std::size_t> too_large() const { return too_large_; }

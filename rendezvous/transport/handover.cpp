@@ -1,6 +1,7 @@
 // Implementation of handover.hpp. It uses two abstract Unix sockets. Each job has an inbox ("ddprun/UID/PORT/RUN"), where it
-// gets connections that came to the holder. The holder has a waiting room ("ddprun/UID/PORT/holder"), where guests stay
-// connected until it passes the port on, or until the end of the stream says that it died and the port is free.
+// gets connections that arrived at the holder of the port. The holder has a waiting room ("ddprun/UID/PORT/holder") for guests.
+// A guest stays connected there until the holder passes the port on. If the stream ends, the holder has died and the port is
+// free.
 #include "rendezvous/transport/handover.hpp"
 
 #include <sys/socket.h>
@@ -46,7 +47,7 @@ int unix_socket() {
   return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// Returns -1 when the name is taken.
+// Returns -1 if the name is taken.
 int listen_at(const UnixAddress& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
@@ -57,14 +58,14 @@ int listen_at(const UnixAddress& address) {
   return -1;
 }
 
-// Anybody on this host can bind an abstract name, so both ends check the other's user (SO_PEERCRED).
+// Any user of this host can bind an abstract name, so both ends check the user of the other process (SO_PEERCRED).
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// Returns -1 when no process of this user listens there.
+// Returns -1 if no process of this user listens there.
 int connect_to(const UnixAddress& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 && is_this_user(fd))
@@ -73,7 +74,7 @@ int connect_to(const UnixAddress& address) {
   return -1;
 }
 
-// Returns -1 when no process of this user waits.
+// Returns -1 if no process of this user waits.
 int accept_from(int fd) {
   for (;;) {
     const int peer = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -104,7 +105,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     open_inbox();
     if (hold_by_binding()) return;
     if (!sit_down()) {
-      listener_ = transport_.listen(options_, on_member_);  // throws UsageError when the port is not to be had
+      listener_ = transport_.listen(options_, on_member_);  // throws UsageError if the port is not available
       return open_room();
     }
     ListenOptions guest = options_;
@@ -156,7 +157,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     });
   }
 
-  // The holder connects and sends in two system calls. So its message may arrive after this agent accepts the connection.
+  // The holder connects and sends in two system calls. So its message may arrive after this agent has accepted the connection.
   void receive_from(std::shared_ptr<stream_descriptor> sender) {
     if (senders_.size() == kMostSenders) close_oldest_sender();
     senders_.push_back(sender);
@@ -171,11 +172,11 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
 
   void close_oldest_sender() {
     boost::system::error_code ignored;
-    senders_.front()->close(ignored);  // its handler holds a reference as well
+    senders_.front()->close(ignored);  // its handler also holds a reference
     senders_.pop_front();
   }
 
-  // Whether this agent could bind the port.
+  // Returns true if this agent could bind the port.
   bool hold_by_binding() {
     try {
       auto holder = transport_.listen(options_, on_member_);
@@ -191,7 +192,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     return true;
   }
 
-  // Without a room nobody can wait here; that is the only harm.
+  // Failure is harmless: without a room, other agents just cannot wait here.
   void open_room() {
     const int fd = listen_at(abstract(options_.port, "holder"));
     if (fd < 0) return;
@@ -217,7 +218,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     });
   }
 
-  // Whether a holder of this user is there, at whose room this agent now waits.
+  // Returns true if there is a holder of this user, in whose room this agent now waits.
   bool sit_down() {
     const int fd = connect_to(abstract(options_.port, "holder"));
     if (fd < 0) return false;
@@ -254,7 +255,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   stream_descriptor inbox_;
   stream_descriptor room_;
   stream_descriptor seat_;
-  std::list<stream_descriptor> guests_;                    // in the order in which they came
+  std::list<stream_descriptor> guests_;                    // in the order of arrival
   std::list<std::shared_ptr<stream_descriptor>> senders_;  // accepted by the inbox, without a message yet
   boost::asio::steady_timer timer_;
   bool closed_ = false;
@@ -283,7 +284,7 @@ class SharedListener final : public Listener {
 std::unique_ptr<Listener> listen_on_shared_port(boost::asio::io_context& io, Transport& transport, ListenOptions options,
                                                 std::function<void(std::shared_ptr<Connection>)> on_member) {
   if (options.port == 0)
-    return transport.listen(std::move(options), std::move(on_member));  // a port that the kernel chooses is shared with nobody
+    return transport.listen(std::move(options), std::move(on_member));  // a port that the kernel chooses is not shared
   auto port = std::make_shared<SharedPort>(io, transport, std::move(options), std::move(on_member));
   try {
     port->begin();

@@ -25,7 +25,7 @@ namespace {
 using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsAtOnce = 32;  // then other events have their turn
+constexpr int kAcceptsAtOnce = 32;  // then other events get their turn
 constexpr std::chrono::milliseconds kPauseWithoutMemory{100};
 
 tcp::endpoint endpoint_of(const sockaddr_storage& address) {
@@ -173,7 +173,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     wait();
   }
 
-  // Whether to accept the next connection at once. If not, this call has arranged when to try again.
+  // Returns whether to accept the next connection immediately. If not, this call has arranged the next try.
   More accept_failed(int error) {
     switch (error) {
       case EAGAIN:
@@ -195,13 +195,13 @@ class Door final : public std::enable_shared_from_this<Door> {
       case EBADF:
       case EINVAL:
         return More::kNo;
-      default:  // that connection is gone, or the network reports an error of its own
+      default:  // that connection is gone, or a network error is pending on it
         return More::kYes;
     }
   }
 
-  // No descriptor is left, and no newcomer can be closed. The waiting connection must not turn this into a busy loop, so it is
-  // refused.
+  // No descriptor is left, and no newcomer can be closed. The waiting connection is refused, since it would turn this into a
+  // busy loop.
   More refuse_one() {
     if (spare_ >= 0) ::close(spare_);
     const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -235,7 +235,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) turn_away(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    // Weak pointers: a newcomer must not keep the listener alive, nor the listener's handlers the newcomer.
+    // Weak pointers: a newcomer must not keep the listener alive, and the listener's handlers must not keep the newcomer alive.
     newcomer->shake_hands({[door = weak_from_this(), id = id] {
                              if (const auto self = door.lock()) self->admission_.started(id);
                            },

@@ -1,6 +1,6 @@
-// Listening: accepts connections, shakes hands within the limits of admission.hpp, and hands out those whose peer has the job's
-// key. Whether a peer has it is decided by the TLS session (rendezvous/identity/openssl/session.cpp). Transport::listen()
-// (transport.hpp) makes one.
+// Listening: accepts connections, performs handshakes within the limits of admission.hpp, and passes on those whose peer has
+// the job's key. The TLS session (rendezvous/identity/openssl/session.cpp) decides that. Transport::listen() (transport.hpp)
+// makes one.
 #pragma once
 
 #include <cstddef>
@@ -26,35 +26,35 @@ struct ListenPorts {
 
 struct ListenOptions {
   std::string address;     // --local-addr, a numeric address; empty: every address, IPv4 and IPv6
-  std::uint16_t port = 0;  // 0: a free one
-  ListenPorts range{};     // the range of a free one
-  // kNone: until take_port(), the listener serves only connections that adopt() brings.
+  std::uint16_t port = 0;  // 0: a free port
+  ListenPorts range{};     // the range from which a free port is taken
+  // kNone: until take_port(), the listener serves only connections from adopt().
   enum class Port { kOpen, kNone } open = Port::kOpen;
-  // Called for a peer of another job on this port; true when that job's agent has taken it. Hello and socket are valid during
-  // the call only.
+  // Called for a peer of another job on this port; true if that job's agent has taken it. Hello and socket are valid only
+  // during the call.
   std::function<bool(const ShortRunDigest& run, int fd, std::string_view hello)> hand_over;
-  // Called for a peer that does not speak TLS, with the bytes that it has sent. True: the callee has duplicated the socket and
+  // Called for a peer that does not speak TLS, with the bytes received from it. True: the callee has duplicated the socket and
   // serves the peer from now on.
   std::function<bool(int fd, std::string_view bytes)> take_foreign;
 };
 
 class Listener {
  public:
-  virtual ~Listener() = default;  // closes the port and every connection that is not authenticated yet
+  virtual ~Listener() = default;  // closes the port and every connection without authentication
   virtual boost::asio::ip::tcp::endpoint local() const = 0;
-  // Closes the port. Handshakes that have begun continue.
+  // Closes the port. Handshakes in progress continue.
   virtual void close_port() = 0;
-  // Gives the listening socket to the caller, who closes it; -1 when there is none.
+  // Gives the listening socket to the caller, who must close it; -1 if there is none.
   virtual int release_port() = 0;
-  // Accepts from a socket that is listening already. Takes ownership of the descriptor.
+  // Accepts from a socket that already listens. Takes ownership of the descriptor.
   virtual void take_port(int fd) = 0;
-  // Takes over a connection that another agent of this host has accepted, with what it has read. Takes ownership of the
-  // descriptor.
+  // Takes over a connection that another agent of this host has accepted, with the bytes that it has read. Takes ownership of
+  // the descriptor.
   virtual void adopt(int fd, std::string_view hello) = 0;
   virtual std::size_t unauthenticated() const = 0;
 };
 
-// Throws UsageError when it can't listen at that address or port.
+// Throws UsageError if it can't listen at that address or port.
 std::unique_ptr<Listener> make_listener(std::shared_ptr<TransportShared> shared, ListenOptions options,
                                         std::function<void(std::shared_ptr<Connection>)> on_member);
 

@@ -28,7 +28,7 @@ tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint
   return acceptor;
 }
 
-// Begins at a place in the range that differs from process to process.
+// Starts at a place in the range that differs from process to process.
 tcp::acceptor open_one_of(boost::asio::io_context& io, ListenOptions options) {
   const ListenPorts range = std::exchange(options.range, {});
   const int size = range.high - range.low + 1;

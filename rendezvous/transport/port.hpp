@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// A bound and listening socket: at options.address, or at all IPv6 and IPv4 addresses, or at all IPv4 addresses where there is
-// no IPv6. It is closed when options ask for no port. Throws UsageError saying which address and port, and why not.
+// A bound and listening socket: at options.address, or at all IPv6 and IPv4 addresses, or at all IPv4 addresses if there is no
+// IPv6. It is closed if the options request no port. Throws UsageError with the address, the port and the reason.
 boost::asio::ip::tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What all connections of one agent share: the job's keys, the limits, the log of bad peers, and buffers for use within one
-// call, so that an idle connection needs none of its own. Internal to the transport; one thread.
+// Shared by all connections of one agent: the job's keys, the limits, the log of bad peers, and buffers for use within one
+// call, so that an idle connection needs no buffers. Internal to the transport; one thread.
 #pragma once
 
 #include <algorithm>
@@ -22,21 +22,22 @@ namespace ddprun {
 
 struct TransportLimits {
   std::size_t frame_bytes = 1 << 20;
-  // A connection is closed when its peer reads so slowly that more than this is queued. One frame may always be queued.
+  // A connection is closed if its peer reads so slowly that more than this is queued. One frame may always be queued.
   std::size_t write_queue_bytes = 8 << 20;
 
   // Limits for peers that have not proved the token.
-  std::size_t unauthenticated = 4096;  // connections; a quarter of the descriptors allowed if that is less
+  std::size_t unauthenticated = 4096;  // connections; at most a quarter of the allowed descriptors
   std::size_t silent_per_source = 1024;
   std::size_t bytes_before_token = 4 << 10;
   std::chrono::milliseconds handshake_time{5000};
 
-  // TCP notices a dead network: by unanswered data (TCP_USER_TIMEOUT), or by unanswered keepalive probes when idle.
+  // Settings with which TCP detects a dead network: unacknowledged data (TCP_USER_TIMEOUT), or unanswered keepalive probes when
+  // idle.
   std::chrono::milliseconds user_timeout{5000};
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
   int probes = 3;
-  // Sets the three above for a caller that waits `silence` for a peer: a shorter interruption must not break TCP.
+  // Sets the three above for a caller that tolerates `silence` of a peer: a shorter interruption must not break TCP.
   void give_up_after(std::chrono::milliseconds silence) {
     const auto part = [&](int of_five) {
       return std::max(std::chrono::seconds(1), std::chrono::floor<std::chrono::seconds>(silence * of_five / 5));
@@ -46,7 +47,7 @@ struct TransportLimits {
     probe_interval = part(1);
   }
 
-  // How long finish() waits until the peer has read everything.
+  // How long finish() waits for the peer to read everything.
   std::chrono::milliseconds farewell_time{2000};
 };
 
@@ -60,7 +61,7 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
-  // The Transport resets it at its end, so that nothing is posted to an io_context that has ended.
+  // The Transport resets it in its destructor, so that nothing is posted to an io_context that has ended.
   std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};
 
   BadPeerLog bad_peers;
@@ -71,7 +72,7 @@ struct TransportShared {
   void note(PeerFault fault, const std::string& peer, std::uint8_t peer_version);
 };
 
-// "10.0.0.7:4242", "[fe80::1]:4242". An IPv4 address that came through an IPv6 socket is written as IPv4.
+// "10.0.0.7:4242", "[fe80::1]:4242". An IPv4 address from an IPv6 socket is written as IPv4.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 boost::asio::ip::tcp::endpoint unmapped(const boost::asio::ip::tcp::endpoint& endpoint);
 

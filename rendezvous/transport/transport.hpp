@@ -1,7 +1,7 @@
 // The secure transport between agents: frames over TLS 1.3 with a key made from the job's token. An agent has one Transport. It
-// listens (listener.hpp: the coordinator and its successors) and connects (connector.hpp: everybody else). A connection is open
-// and authenticated when the agent gets it (connection.hpp); other peers are refused, limited and logged. The transport does
-// not know what frames mean. docs/security.md says what it promises.
+// listens (listener.hpp: the coordinator and its successors) and connects (connector.hpp: all other nodes). A connection is
+// open and authenticated when the agent gets it (connection.hpp); other peers are refused, limited and logged. The transport
+// does not know the meaning of frames. docs/security.md lists its guarantees.
 #pragma once
 
 #include <functional>
@@ -22,17 +22,17 @@ namespace ddprun {
 
 class Transport {
  public:
-  // Opens the TLS module. Throws InternalError when that is not possible. `log` gets whole lines at a limited rate.
+  // Opens the TLS module. Throws InternalError if that is not possible. `log` gets whole lines at a limited rate.
   Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits = {},
             std::function<void(const std::string&)> log = {});
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  // As make_listener().
+  // See make_listener().
   std::unique_ptr<Listener> listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member);
 
-  // As run_connector().
+  // See run_connector().
   boost::asio::awaitable<ConnectResult> connect(ConnectOptions options);
 
   const ShortRunDigest& run() const { return shared_->keys->run(); }

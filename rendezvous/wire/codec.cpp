@@ -1,5 +1,5 @@
-// Implementation of codec.hpp: a writer and a reader that walk fields.hpp. Numbers are little endian and of the width of their
-// type, texts and byte strings have 4 bytes of length before them, lists 4 bytes of count.
+// Implementation of codec.hpp: a writer and a reader that walk fields.hpp. Numbers are little endian and have the width of
+// their type. Texts and byte strings follow a length of 4 bytes, lists a count of 4 bytes.
 #include "rendezvous/wire/codec.hpp"
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers go as they lie in memory");
 
 constexpr std::size_t kLengthBytes = 4;             // the length before a text, a byte string or a list
-constexpr std::size_t kFrameOfARelease = 512;       // bytes; nearly every frame of a round is shorter
+constexpr std::size_t kFrameOfARelease = 512;       // bytes; nearly all frames of a round are shorter
 constexpr std::uint8_t kFirstOfCoordinator = 0x80;  // types of the two directions differ, so that a reflected frame is refused
 
 template <class T>
@@ -140,7 +140,7 @@ class Reader {
   void list(const char* field, std::vector<Element>& elements) {
     const std::uint32_t count = number<std::uint32_t>(field);
     check_size(field, count, list_limit<Element>());
-    check_size(field, count, rest_.size() / kLengthBytes);  // each entry has at least a length, so nothing is allocated in vain
+    check_size(field, count, rest_.size() / kLengthBytes);  // each entry has at least a length; avoids a useless allocation
     elements.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<Element, std::string>) {
@@ -151,7 +151,7 @@ class Reader {
     }
   }
   void skip_rest() { rest_ = {}; }
-  // Throws when bytes are left over: a field that we don't know would be lost silently.
+  // Throws if bytes are left over: otherwise an unknown field would be lost silently.
   void finish() const {
     if (!rest_.empty()) throw ProtocolError(std::to_string(rest_.size()) + " bytes are left over behind a message");
   }

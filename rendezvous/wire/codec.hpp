@@ -1,7 +1,7 @@
-// Frames of the rendezvous: 1 byte type, then the fields of fields.hpp in binary. The transport knows where a frame ends. They
-// are not JSON, since a coordinator reads ten thousand of them a second; and a format in which every field has a place and a
-// limit leaves little room for garbage. Pure: bytes in, messages out; the secure transport owns the sockets. Limits are checked
-// before anything is allocated; a frame that breaks them throws ProtocolError, and the caller closes the connection.
+// Frames of the rendezvous: 1 byte type, then the fields of fields.hpp in binary. The transport marks the end of a frame. They
+// are not JSON, since a coordinator reads ten thousand of them per second. Also, a format in which every field has a place and
+// a limit leaves little room for garbage. Pure: bytes in, messages out; the secure transport owns the sockets. Limits are
+// checked before anything is allocated. A frame that violates them throws ProtocolError, and the caller closes the connection.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ddprun::rendezvous {
 
-// The limits before and after the other side was welcomed (values of the workers' store have up to 16 MiB).
+// The limits before and after the welcome (values of the workers' store have up to 16 MiB).
 inline constexpr std::size_t kMaxFirstFrameBytes = 64u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 
@@ -23,20 +23,20 @@ inline constexpr std::size_t kMaxHelloBytes = 3u << 10;
 
 inline constexpr std::size_t kMaxHostBytes = 255;
 inline constexpr std::size_t kMaxRoleBytes = 128;
-inline constexpr std::size_t kMaxTextBytes = 4u << 10;  // messages for people; longer ones are cut when encoded
+inline constexpr std::size_t kMaxTextBytes = 4u << 10;  // messages for users; longer ones are cut when encoded
 
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// One complete frame. Messages for people are cut to their limit; anything else over its limit throws ProtocolError. A Hello is
-// at most kMaxHelloBytes long: the text of its ending is cut.
+// One complete frame. Messages for users are cut to their limit; anything else over its limit throws ProtocolError. A Hello has
+// at most kMaxHelloBytes: the text of its ending is cut.
 std::string encode(const FromMember& message);
 std::string encode(const FromCoordinator& message);
 
-// The message of a complete frame. Of a Hello or Refused of another protocol version it reads what all versions share (version;
-// for Refused also reason and text), so that both sides can name both versions.
+// The message of a complete frame. From a Hello or Refused of another protocol version it reads only the fields common to all
+// versions (version; for Refused also reason and text), so that both sides can report both versions.
 FromMember decode_from_member(std::string_view frame);
 FromCoordinator decode_from_coordinator(std::string_view frame);
 

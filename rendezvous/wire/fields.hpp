@@ -1,5 +1,5 @@
-// The one list of the fields of each rendezvous message, in the order of the wire. codec.cpp walks it in both directions, so
-// writing and reading cannot disagree. Internal to the codec. Whoever changes the order changes kProtocolVersion.
+// The list of the fields of each rendezvous message, in the order of the wire. codec.cpp walks it in both directions, so
+// writing and reading cannot disagree. Internal to the codec. A change of the order needs a new kProtocolVersion.
 #pragma once
 
 #include <type_traits>

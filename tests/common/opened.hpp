@@ -15,7 +15,7 @@ namespace ddprun::test {
 class Opened {
  public:
   explicit Opened(const std::filesystem::path& file) : fd_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-    // With the closing, since the kernel joins equal events that follow each other.
+    // Also IN_CLOSE, since the kernel merges equal events that follow each other.
     if (fd_ < 0 || ::inotify_add_watch(fd_, file.c_str(), IN_OPEN | IN_CLOSE) < 0) {
       ::close(fd_);
       throw std::runtime_error("can't watch " + file.string());
@@ -25,7 +25,7 @@ class Opened {
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
-  // Since the construction, or since the call before. At most 100 events of a file are looked at.
+  // Counts since the construction or the previous call. Reads at most 100 events of a file.
   int times() const {
     alignas(inotify_event) std::array<char, 100 * sizeof(inotify_event)> events{};
     const ssize_t bytes = ::read(fd_, events.data(), events.size());

@@ -58,14 +58,14 @@ SslContextPointer make_context(OpensslKeys* keys) {
   require(SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256") == 1);
   require(SSL_CTX_set1_groups_list(c, "X25519:P-256") == 1);
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT would disguise the handshake as TLS 1.2 for middle boxes, and there are none between the
+  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT would disguise the handshake as TLS 1.2 for middle boxes, but there are none between the
   // nodes of a job. Without SSL_OP_ALLOW_NO_DHE_KEX both sides refuse a key exchange without Diffie-Hellman.
   SSL_CTX_clear_options(c, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(c, 0);
   SSL_CTX_set_max_early_data(c, 0);
   SSL_CTX_set_recv_max_early_data(c, 0);
-  // An idle connection gives its buffers back: ten thousand of them would need much memory.
+  // An idle connection frees its buffers. Ten thousand of them would need much memory.
   SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_psk_find_session_callback(c, OpensslSession::find_key);
   SSL_CTX_set_psk_use_session_callback(c, OpensslSession::offer_key);

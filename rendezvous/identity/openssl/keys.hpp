@@ -1,5 +1,5 @@
-// The keys of one job inside OpenSSL: derived from token, run id and protocol version, and offered or looked up in a handshake.
-// session.hpp uses it for each connection.
+// The keys of one job inside OpenSSL. They are derived from token, run id and protocol version, and offered or looked up in a
+// handshake. session.hpp uses them for each connection.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -21,12 +21,11 @@ struct OpensslFree {
 using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 using SslSessionPointer = std::unique_ptr<SSL_SESSION, OpensslFree<SSL_SESSION_free>>;
 
-// What a client's hello says of itself (the PSK identity): in clear text, but the handshake binds it to the key. It is
-// "ddprun", one byte of protocol version, the run's digest, and the instance. Its first seven bytes keep their place in every
-// version.
+// The PSK identity that a client sends in its hello. It is clear text, but the handshake binds it to the key. It is "ddprun",
+// one byte of protocol version, the run's digest, and the instance. Its first seven bytes keep their place in every version.
 std::string to_identity(const TlsPeer& self);
 
-// Nothing when `identity` was not made by ddprun. Of an identity of another version only the version is read.
+// Returns nullopt if `identity` was not made by ddprun. From an identity of another version it reads only the version.
 std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t own_version);
 
 ShortRunDigest digest_of_run(std::string_view run_id);

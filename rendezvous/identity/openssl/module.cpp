@@ -1,4 +1,4 @@
-// The module's one symbol (rendezvous/identity/tls.hpp). Nothing thrown leaves the module.
+// The single exported symbol of the module (rendezvous/identity/tls.hpp). No exception leaves the module.
 #include <openssl/ssl.h>
 
 #include <exception>
@@ -25,7 +25,7 @@ class OpensslModule final : public TlsModule {
 
 extern "C" __attribute__((visibility("default"))) ddprun::TlsModule* ddprun_tls_module(int version) {
   if (version != ddprun::kTlsModuleVersion) return nullptr;
-  // The machine's openssl.cnf is not read: it could only weaken what is asked for here, and reading it costs time.
+  // We do not load the machine's openssl.cnf: it could only weaken our settings, and reading it costs time.
   static const bool ready = OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
   static ddprun::OpensslModule module;
   return ready ? &module : nullptr;

@@ -1,10 +1,10 @@
 // Implementation of session.hpp.
 //
-// Note: a refusal says why. A refused peer must learn whether its token, its run id or its version is wrong, or else nobody can
-// mend it. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the others we use
-// numbers that no standard uses: kVersionAlert + our version says the version, and kReflectedAlert says that a peer has sent
-// our own words back. Alerts are clear text at this point. Whoever can forge one can also cut the connection, and gains no more
-// by it.
+// Note: a refusal says why. A refused peer must learn whether its token, its run id or its version is wrong, or the user cannot
+// fix it. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the others we use
+// numbers that no standard uses. kVersionAlert + our version reports the version. kReflectedAlert reports that a peer has sent
+// our own bytes back. Alerts are clear text at this point. An attacker who can forge one can also cut the connection, and gains
+// nothing more by it.
 #include "rendezvous/identity/openssl/session.hpp"
 
 #include <openssl/err.h>
@@ -70,7 +70,7 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    // No certificate is trusted: a server that has refused the key must not get in with a certificate.
+    // No certificate is trusted: a server that has refused the key must not be accepted because of a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
 }
@@ -136,7 +136,7 @@ void OpensslSession::shake_hands() noexcept {
     if (error != SSL_ERROR_WANT_READ) fail(error);
     return;
   }
-  // A handshake counts only if it used our key, whatever else the peer has shown.
+  // A handshake counts only if it used our key, even if the peer has shown other credentials.
   if (SSL_session_reused(ssl_.get()) != 1) {
     state_ = TlsState::kFailed;
     failure_ = TlsFailure::kNoKey;
@@ -202,13 +202,13 @@ TlsFailure OpensslSession::reason_of(unsigned long error) noexcept {
   const int reason = ERR_GET_REASON(error);
   if (role_ == TlsRole::kServer) {
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) return TlsFailure::kWrongToken;
-    // After a valid hello only a peer without the key can get its last message wrong.
+    // After a valid hello, only a peer without the key can send a wrong last message.
     return peer_.protocol_version != 0 ? TlsFailure::kBroken : TlsFailure::kNoKey;
   }
   return refusal_of(reason - SSL_AD_REASON_OFFSET);
 }
 
-// The reason for which a server refused this client, from the alert that it sent.
+// The server's reason for the refusal of this client, from the alert that the server sent.
 TlsFailure OpensslSession::refusal_of(int alert) noexcept {
   switch (alert) {
     case kDecryptErrorAlert:

@@ -1,6 +1,5 @@
-// One connection inside OpenSSL. It decides whether the peer has the job's token; failure() says why a stranger is refused. Its
-// BIO reads from the input of the current call and appends to the output of the current call, so an idle connection holds no
-// bytes.
+// One connection inside OpenSSL. It checks that the peer has the job's token; failure() is the reason for a refusal. Its BIO
+// reads from the input of the current call and appends to the output of the current call, so an idle connection holds no bytes.
 #pragma once
 
 #include <openssl/bio.h>
@@ -45,12 +44,12 @@ class OpensslSession final : public TlsSession {
   TlsRole role_;
   TlsState state_ = TlsState::kHandshaking;
   TlsFailure failure_ = TlsFailure::kNone;
-  TlsFailure refusal_ = TlsFailure::kNone;  // why a server refuses the hello that it is reading
+  TlsFailure refusal_ = TlsFailure::kNone;  // why a server refuses the hello that it reads
   bool looks_like_tls_ = true;
   bool received_ = false;
   TlsPeer peer_;
   std::string detail_;
-  // Both belong to the call that is running.
+  // Both are valid only during a call.
   std::string_view input_;
   std::string* output_ = nullptr;
 };

@@ -1,4 +1,4 @@
-// Bytes as base64 and back.
+// Base64 encoding and decoding.
 #include "common/base/base64.hpp"
 
 #include <map>

@@ -1,4 +1,4 @@
-// A check that does not hold throws, names file and line, and does so in release builds too.
+// A failed check throws with file and line, also in release builds.
 #include "common/base/check.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Numbers from text, beside std::from_chars.
+// Numbers from text, compared with std::from_chars.
 #include "common/base/decimal.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Figures by name, as consoles and reports show them.
+// Metrics by name, as shown on consoles and in reports.
 #include "common/base/figure.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Rounding to the nearest integer, beside the C library's.
+// Rounding to the nearest integer, compared with the C library.
 #include "common/base/nearest.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a message may send to a terminal.
+// The text that a message may send to a terminal.
 #include "common/base/printable.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(Printable, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable("\x1b[31mred\a\0\x7f\r"sv), "\\u001b[31mred\\u0007\\u0000\\u007f\\u000d");
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
-            "\\u009b31m");  // one character that begins a sequence as well
+            "\\u009b31m");  // one character that also begins an escape sequence
 }
 
 TEST(Printable, LineEndsStayWhereTheMessageHasLines) {
@@ -29,8 +29,8 @@ TEST(Printable, BytesThatAreNotUtf8AreEscaped) {
   EXPECT_EQ(printable("\xFFx"), "\\xffx");
   EXPECT_EQ(printable("\x9b"), "\\x9b");
   EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
-  EXPECT_EQ(printable("\xC0\xAF"), "\\xc0\\xaf");           // longer than needed
-  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half a pair of UTF-16
+  EXPECT_EQ(printable("\xC0\xAF"), "\\xc0\\xaf");           // an overlong encoding
+  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half a surrogate pair of UTF-16
 }
 
 }  // namespace

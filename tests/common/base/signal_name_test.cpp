@@ -1,4 +1,4 @@
-// signal_name.hpp holds the C library's own table, so that it also runs where the library has none.
+// The table of signal_name.hpp equals the C library's, so that names are also available where the library has none.
 #include "common/base/signal_name.hpp"
 
 #include <gtest/gtest.h>

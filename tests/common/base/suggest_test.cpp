@@ -1,4 +1,4 @@
-// What "did you mean" suggests, and when it keeps quiet.
+// The suggestions of "did you mean", and the cases without one.
 #include "common/base/suggest.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Files and JSON texts up to stated limits, and short quotations.
+// Files and JSON texts with limits, and short quotations.
 #include "common/bounded/bounded_file.hpp"
 
 #include <gtest/gtest.h>

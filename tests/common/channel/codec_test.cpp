@@ -1,4 +1,4 @@
-// What goes into the worker channel comes out of it, whatever the pieces; what breaks the rules is refused.
+// Messages pass the worker channel unchanged, for any split into pieces; invalid frames are refused.
 #include "common/channel/codec.hpp"
 
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST(Codec, ErrorMessagesAreMendedAndCutRatherThanLost) {
   error.device = std::string(2 * kMaxTextBytes, '\x01');
   EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes);
   error.message = "x";
-  while (error.message.size() < 2 * kMaxTextBytes) error.message += "\xC3\xA9";  // cut falls within a character
+  while (error.message.size() < 2 * kMaxTextBytes) error.message += "\xC3\xA9";  // the cut falls within a character
   EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes - 1);
 }
 
@@ -265,7 +265,7 @@ TEST(Codec, WhatIsNotAMessageIsRefused) {
 TEST(Codec, WhatANewerMinorVersionMayAddIsPassedOver) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"dance","tempo":3})", "bytes of it")));
-  decoder.feed(bytes_of(frame(R"({"type":"stop"})")));  // an agent's message from a worker
+  decoder.feed(bytes_of(frame(R"({"type":"stop"})")));  // a message that only the agent may send
   decoder.feed(bytes_of(frame(R"({"type":"signal","signal":9,"more":[1]})", "bytes behind it")));
   EXPECT_EQ(std::get<SignalReceived>(decoder.next_from_worker().value()).signal, 9);
   EXPECT_FALSE(decoder.next_from_worker().has_value());
@@ -301,7 +301,7 @@ TEST(Codec, TheTimesOfStepsArriveAndTheirNumbersAreChecked) {
   EXPECT_THROW(encode(FromWorker(Pace{.times = std::vector<StepTime>(kMaxStepTimes + 1)})), ProtocolError);
 }
 
-// The rest of it means something else, and so does all that follows it.
+// In another major version, the rest of the message and all later messages may mean something else.
 TEST(Codec, OfAnotherMajorVersionOnlyTheVersionIsRead) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"hello","protocol":2,"minor":7,"version":"9.0","pid":"twelve"})")));
@@ -315,7 +315,7 @@ TEST(Codec, OfAnotherMajorVersionOnlyTheVersionIsRead) {
             "field 'protocol': expected an integer in range, found string");
 }
 
-// Random damage is a message, an incomplete frame or a ProtocolError; never a crash. DDPRUN_TEST_SEED repeats a run.
+// Random damage gives a message, an incomplete frame or a ProtocolError, and never a crash. DDPRUN_TEST_SEED repeats a run.
 TEST(Codec, DamagedStreamsNeverCrash) {
   const char* given = std::getenv("DDPRUN_TEST_SEED");
   const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();

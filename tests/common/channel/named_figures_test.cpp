@@ -1,4 +1,4 @@
-// Figures by name: which of them have fields of their own, and that no message gets more than it may have.
+// Metrics by name: which of them have separate fields, and the limits per message.
 #include <gtest/gtest.h>
 
 #include <string>

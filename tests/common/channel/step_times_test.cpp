@@ -1,4 +1,4 @@
-// When the times of steps are told, and which are put together.
+// When step times are sent, and which steps are combined.
 #include "common/channel/step_times.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Counts messages of one kind of step, and the steps in them.
+// Counts the messages for one kind of step, and the steps in them.
 struct Told {
   int messages = 0;
   std::int64_t steps = 0;
@@ -21,7 +21,7 @@ struct Told {
 Told tell(int steps, std::int64_t each_ms) {
   StepTimes times;
   StepTimes::Time now{milliseconds(1000)};
-  times.add({.step = 1, .own_us = 1'000'000}, now);  // the first is told at once
+  times.add({.step = 1, .own_us = 1'000'000}, now);  // the first is sent immediately
   Told told;
   for (std::int64_t step = 2; step < 2 + steps; ++step) {
     now += milliseconds(each_ms);
@@ -39,7 +39,7 @@ TEST(StepTimes, ShortStepsAreToldTogetherOnceASecond) {
   EXPECT_TRUE(times.add({.step = 1, .own_us = 20'000, .waiting_us = 1'000, .data_us = 5}, now)) << "the first at once";
   std::optional<Pace> pace;
   std::int64_t step = 1;
-  while (!pace && step < 100) {  // of 19 ms: six make a piece
+  while (!pace && step < 100) {  // 19 ms each: six steps make a piece
     now += milliseconds(19);
     pace = times.add({.step = ++step, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now);
   }
@@ -63,7 +63,7 @@ TEST(StepTimes, AStepThatIsToldAgainIsCountedOnce) {
 }
 
 TEST(StepTimes, WakeTheAgentFiveTimesASecondAtMost) {
-  const Told quick = tell(1000, 1);  // in a second
+  const Told quick = tell(1000, 1);  // 1000 steps of 1 ms
   EXPECT_EQ(quick.messages, 1);
   EXPECT_EQ(quick.steps, 1000);
   EXPECT_EQ(tell(50, 20).messages, 5) << "ten steps a message";

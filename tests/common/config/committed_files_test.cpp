@@ -1,4 +1,4 @@
-// What is committed in configs/ and docs/ fits the code. With DDPRUN_REGENERATE=1 the generated parts are written instead.
+// The committed files in configs/ and docs/ match the code. With DDPRUN_REGENERATE=1 the generated parts are written instead.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -63,7 +63,7 @@ TEST(CommittedFiles, TheDemoIsAsItsDescriptionSays) {
   EXPECT_EQ(config.checkpoint.every_steps, 100);
 }
 
-// The schema, walked by hand, has every key of the table with its mark and default, and closes every object.
+// Walks the schema without a library: it has every key of the table with its mark and default, and closes every object.
 TEST(Schema, HasEveryKeyAndClosesEveryObject) {
   const auto schema = nlohmann::json::parse(config_schema_json());
   EXPECT_TRUE(schema.at("properties").contains("$schema"));
@@ -90,7 +90,7 @@ TEST(Schema, KeysOfOneTypeDependOnTheType) {
       << "adamw is the default";
 }
 
-// Defaults have to be values that the reader takes.
+// The reader must accept its own defaults.
 TEST(Keys, EveryDefaultIsAccepted) {
   for (const Key& key : config_keys()) {
     if (key.required) continue;

@@ -1,4 +1,4 @@
-// Where keys and values stand, and what a syntax error says.
+// The places of keys and values, and the messages for syntax errors.
 #include "common/config/json_positions.hpp"
 
 #include <gtest/gtest.h>

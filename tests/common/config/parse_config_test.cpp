@@ -1,4 +1,4 @@
-// What a train.json may say, and the exact words for each mistake.
+// The valid content of a train.json, and the exact message for each error.
 #include "common/config/parse_config.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TrainConfig parsed(const std::string& text, const Overrides& overrides = {}) {
   return parse_config(text, "train.json", "/base", overrides);
 }
 
-// Of a config in which nothing else is wrong.
+// The message for a config without other errors.
 std::string refused_config(const std::string& text, const Overrides& overrides = {}) {
   try {
     parsed(text, overrides);
@@ -110,7 +110,7 @@ TEST(ParseConfig, OnlyTheDataFolderIsRequired) {
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}})");
   TrainConfig expected;
   expected.data.dir = "/base/d";
-  expected.optimizer.weight_decay = 0.01;  // of adamw, the default
+  expected.optimizer.weight_decay = 0.01;  // the default for adamw
   EXPECT_EQ(to_json_text(config), to_json_text(expected));
 }
 
@@ -390,7 +390,7 @@ TEST(Overrides, ANewTypeLeavesOutWhatBelongsToTheOldOne) {
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant"});
   EXPECT_EQ(config.schedule.warmup_steps, 7) << "goes with every type";
   EXPECT_EQ(config.schedule.gamma, TrainConfig{}.schedule.gamma);
-  // The command line and what was wrong before are never passed over in silence.
+  // Errors in overrides, and errors that the file had before, are always reported.
   EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant", "schedule.gamma=0.1"}),
                UsageError);
   EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, "schedule": {"type": "constant", "gamma": 0.5}})", {"schedule.type=linear"}),
@@ -597,7 +597,7 @@ TEST(CompareConfigs, AnotherTypeIsOneDifference) {
   EXPECT_EQ(differences[0].pointer, "/schedule/type");
 }
 
-// Workers meet where these say so: a node with another value would wait for the others, or they for it.
+// Collectives depend on these keys: a node with another value would wait for the others, or they for it.
 TEST(CompareConfigs, SaysWhatTheNodesOfAJobMayDifferIn) {
   const std::string text = R"({"data": {"dir": "d"}})";
   const auto of_whole_job = [&](const std::string& change) {
@@ -635,7 +635,7 @@ TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   }
 }
 
-// It names the folder of a node's copies, so a key that comes later must not change it where nobody sets that key.
+// The digest names the folder of a node's copies. So a new key must not change it in configs that don't set that key.
 TEST(ConfigDigest, IsThatOfEarlierVersions) {
   EXPECT_EQ(config_digest(parsed(R"({"data": {"dir": "d"}})")), "12a2b386d1f8c30d40a1ac50f66034a5");
 }

@@ -1,5 +1,4 @@
-// What is wrong inside a JSON string: each kind of fault with its place, and the same verdict as the parser's on random
-// strings.
+// Errors inside a JSON string: each kind with its place, and the same verdict as the parser on random strings.
 #include "common/config/string_fault.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Keys of a worker program of one's own: read, refused, printed and compared as ours are.
+// Keys of a custom worker program: read, refused, printed and compared like built-in keys.
 #include "common/config/task_keys.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Words of other tools. The keys and options that are named must exist.
+// Words of other tools. The suggested keys and options must exist.
 #include "common/other_words/other_words.hpp"
 
 #include <gtest/gtest.h>

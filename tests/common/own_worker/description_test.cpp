@@ -1,4 +1,4 @@
-// What a worker program says of itself survives the way, and rubbish is refused in a line.
+// A worker program's description survives writing and parsing, and garbage is refused with a one-line message.
 #include "common/own_worker/description.hpp"
 
 #include <gtest/gtest.h>

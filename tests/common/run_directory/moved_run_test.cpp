@@ -1,4 +1,4 @@
-// A run directory that is moved, removed or being removed while its job runs: what the job makes in its place.
+// A run directory that is moved, removed or being removed while its job runs: the folder that the job makes in its place.
 #include "common/run_directory/moved_run.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Who may open a run directory, with which config, and what is found in it. Lock files of living and dead holders are real
-// ones.
+// Which processes may open a run directory, with which config, and the state that is found in it. Lock files of living and dead
+// holders are real.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
 }
 
-// Opened and closed again, as a run that ended leaves it.
+// Opened and closed again, like after a finished run.
 RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
                 FreshStart fresh = FreshStart::kNo) {
   RunState state = open_run_directory(root, config, fresh);
@@ -108,7 +108,7 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
-// A wrong path in the config, say, which ended the first start before a step was made: mending it costs no --fresh.
+// For example, a wrong path in the config ended the first start before any step. Fixing it needs no --fresh.
 TEST(RunDirectory, TheConfigOfAStartThatTrainedNothingIsReplaced) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -196,7 +196,7 @@ TEST(RunDirectory, FinishedIsJudgedByThisConfig) {
   EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 is no limit";
 }
 
-// The link is for people; a killed writer may leave it behind, and people remove it.
+// The link is for users. A killed writer may leave it behind, and users remove it.
 TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -214,7 +214,7 @@ TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   EXPECT_EQ(opened(folder / "a").latest_step, 100);
 }
 
-// Nobody else looks at the checkpoints of a run that has nothing left to do.
+// If a run has nothing left to do, no other code checks its checkpoints.
 TEST(RunDirectory, ARunIsDoneByACheckpointWhoseFilesAreThere) {
   const TemporaryFolder folder;
   const std::filesystem::path root = folder / "a";
@@ -239,7 +239,7 @@ TEST(RunDirectory, ARunIsDoneByACheckpointWhoseFilesAreThere) {
   EXPECT_EQ(opened(root).latest_step, 200);
   EXPECT_EQ(opened(root).notes, "");
   std::filesystem::remove(manifest);
-  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);  // it would be waited for
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);  // opening it would block
   expect_the_older(manifest.string() + " can't be read");
 }
 
@@ -359,8 +359,8 @@ std::int64_t term_of(const std::filesystem::path& root) {
   return nlohmann::json::parse(read_text(root / "lock")).at("term").get<std::int64_t>();
 }
 
-// What people do with a "stale" lock, and what a copy of the folder lacks: nobody may get a lower term than the one that has
-// claimed the checkpoints, or it could publish nothing.
+// Users remove a "stale" lock, and a copy of the folder lacks it. But no start may get a lower term than that of the claim on
+// the checkpoints, or it could publish nothing.
 TEST(RunDirectory, ARemovedLockDoesNotLowerTheTerm) {
   TemporaryFolder folder;
   for (int i = 0; i < 3; ++i) opened(folder / "a");
@@ -368,7 +368,7 @@ TEST(RunDirectory, ARemovedLockDoesNotLowerTheTerm) {
   std::filesystem::remove(folder / "a/lock");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 4);
-  write_text(folder / "a/lock", "");  // what a full disk or a crash leaves
+  write_text(folder / "a/lock", "");  // as after a full disk or a crash
   write_text(folder / "a/checkpoints/.writer", R"({"host": "x", "pid": 1, "time_ns": 1, "term": 4, "restart": 0})");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 5);
@@ -386,7 +386,7 @@ TEST(RunDirectory, TheRestOfALongerHolderIsNoPartOfTheTerm) {
 TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
   TemporaryFolder folder;
   opened(folder / "a");
-  write_text(folder / "a/lock", "");  // no holder that could be seen to be gone
+  write_text(folder / "a/lock", "");  // without a holder whose death could be detected
   const int asks = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(::flock(asks, LOCK_SH | LOCK_NB), 0);
   auto start = std::async(std::launch::async, [&] { opened(folder / "a"); });
@@ -395,8 +395,7 @@ TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
   start.get();
 }
 
-// Another one asks at the same moment, and nobody holds the lock: an asker that took it for itself would be taken for a live
-// run.
+// Another process tests the free lock at the same moment. A test that took the lock exclusively would look like a live run.
 TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -412,7 +411,7 @@ TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) 
   EXPECT_FALSE(run_lock_is_held(folder / "a"));
 }
 
-// The agent was killed; its guardian holds the lock for the moment it takes to end the workers.
+// The agent was killed; its guardian holds the lock until it has ended the workers.
 TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -499,14 +498,14 @@ TEST(RunDirectory, AFileInPlaceOfItsCheckpoints) {
   EXPECT_TRUE(opened(folder / "a").resumed);  // a link to a larger disk
 }
 
-// /proc takes no new folders from anyone, root included.
+// /proc refuses new folders for every user, root included.
 TEST(RunDirectory, AFolderThatTakesNoFiles) {
   const std::string message = refused_folder("/proc/ddprun-run");
   EXPECT_TRUE(message.starts_with("can't make run directory /proc/ddprun-run: ")) << message;
   EXPECT_TRUE(message.ends_with("; mend that or choose another --run-dir")) << message;
 }
 
-// They are there for the case that the run directory is lost.
+// The copies are for the case that the run directory is lost.
 TEST(RunDirectory, LocalCopiesInsideAreRefusedBeforeAnythingIsMade) {
   const TemporaryFolder folder;
   const auto with_copies_in = [](const std::filesystem::path& path) {

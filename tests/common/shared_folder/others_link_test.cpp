@@ -1,4 +1,4 @@
-// Which links are followed. Links of other users are made as root; otherwise those tests are skipped.
+// Which links are followed. Creating links of other users needs root; otherwise those tests are skipped.
 #include "common/shared_folder/others_link.hpp"
 
 #include <fcntl.h>

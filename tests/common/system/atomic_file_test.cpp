@@ -1,4 +1,4 @@
-// A reader sees the old file or the new one, and a failed write leaves nothing behind.
+// A reader sees the complete old or new file, and a failed write leaves nothing behind.
 #include "common/system/atomic_file.hpp"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST(AtomicFile, AMissingFolderIsNamed) {
   }
 }
 
-// A limit on the size of files stands in for a full disk: the write fails half way.
+// A limit on the size of files simulates a full disk: the write fails half way.
 TEST(AtomicFile, AFailedWriteLeavesTheOldFileAndNoOther) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "old");

@@ -1,4 +1,4 @@
-// Work behind a queue: in order, on another thread, and nobody waits for what takes long.
+// The queue works in order and on another thread, and its owner does not wait for slow work.
 #include "common/system/file_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 class FileQueueTest : public testing::Test {
  protected:
-  // What the queue has had said, as an owner's loop would.
+  // Runs the posted callbacks, as an owner's loop would.
   void hear() {
     std::vector<FileQueue::Work> all;
     {
@@ -67,11 +67,11 @@ TEST_F(FileQueueTest, WhoAsksWhileItStallsWaitsOnce) {
   queue.finish();
   int answer = 0;
   queue.add([&] { answer = 8; });
-  EXPECT_TRUE(queue.is_done_within(milliseconds(60000)));  // whoever was late has come back
+  EXPECT_TRUE(queue.is_done_within(milliseconds(60000)));  // the late work is done now
   EXPECT_EQ(answer, 8);
 }
 
-// Whoever bounds what waits would wait for ever for one that is not told of.
+// An owner that limits the waiting work would wait forever for a failed piece that is not reported.
 TEST_F(FileQueueTest, WorkThatFailsIsToldOfAndTheNextIsDone) {
   FileQueue queue(post_);
   int heard = 0;

@@ -1,4 +1,5 @@
-// What threads make ahead comes in order and bounded, with what was thrown in its place, however long any of them takes.
+// Items that threads make ahead come in order, with a bound on their number, and with an exception in place of a failed item.
+// None of this depends on how long an item takes.
 #include "common/system/made_ahead.hpp"
 
 #include <gtest/gtest.h>
@@ -35,19 +36,19 @@ TEST_P(MadeAheadTest, ComesInOrderAndEachOnce) {
   EXPECT_EQ(made.size(), static_cast<std::size_t>(kEnd - kFirst));
 }
 
-// Counted where one begins, and where its user has it.
+// Counted when an item is started, and when its consumer has it.
 TEST_P(MadeAheadTest, NoMoreExistThanMayWaitAndAreInHand) {
   constexpr std::int64_t kAhead = 3;
   std::atomic<std::int64_t> begun{0}, taken{0}, most{0};
   MadeAhead<int> ahead({.end = 500, .threads = GetParam(), .ahead = kAhead, .thread_name = "maker"}, [&](std::int64_t) {
-    const std::int64_t own = ++begun;  // first: what is taken meanwhile makes the difference smaller
+    const std::int64_t own = ++begun;  // read first: items that are taken meanwhile only make the difference smaller
     const std::int64_t now = own - taken;
     for (std::int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
     return 0;
   });
   for (int i = 0; i < 500; ++i) {
     if (i % 50 == 0) {
-      // What can be begun is begun, and no more; next() of the one before may not have been counted yet.
+      // All items that may be started are started, and no more. The last next() may not have been counted yet.
       while (begun - taken < std::min<std::int64_t>(kAhead / 2 + 1, 500 - i)) std::this_thread::yield();
     }
     ahead.next();
@@ -57,7 +58,7 @@ TEST_P(MadeAheadTest, NoMoreExistThanMayWaitAndAreInHand) {
   EXPECT_GE(most, kAhead / 2 + 1);
 }
 
-// All have one in hand at once: the first is finished last, and comes first.
+// All threads have one item in progress: the first item is finished last, but is returned first.
 TEST(MadeAhead, ThreadsWorkSideBySide) {
   constexpr int kThreads = 4;
   std::latch all_there(kThreads), others_done(kThreads - 1);
@@ -74,7 +75,7 @@ TEST(MadeAhead, ThreadsWorkSideBySide) {
   for (std::int64_t number = 0; number < kThreads; ++number) EXPECT_EQ(ahead.next(), number);
 }
 
-// Number 6 fails while number 5 is still being made: 5 comes, then 6 fails as what it is.
+// Number 6 fails while number 5 is still being made: 5 is returned, then 6 throws its own exception.
 TEST(MadeAhead, AFailureComesWhenItsNumberIsDue) {
   std::latch failed(1);
   MadeAhead<std::int64_t> ahead({.end = 1'000'000, .threads = 3, .ahead = 8, .thread_name = "maker"}, [&](std::int64_t number) {

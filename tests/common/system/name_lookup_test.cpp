@@ -1,4 +1,4 @@
-// Names are looked up beside whoever asks.
+// Name lookups do not block their caller.
 #include "common/system/name_lookup.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class NameLookupTest : public testing::Test {
  protected:
-  // Runs what is posted until `done`.
+  // Runs the posted functions until `done`.
   template <class Done>
   void run_until(Done done) {
     std::unique_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// What a coordinator's authority rests on, and who counts as here, where connections come and go.
+// The basis of a coordinator's authority, and which nodes count as connected while connections open and close.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -6,8 +6,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Whoever was released into the round has heard its coordinator then, also when another round has followed. Nobody has sent
-// back a stamp of late: the next round began, and it had no authority over the one before.
+// A node that was released into a round has heard its coordinator at that time. That still counts after another round has
+// followed. Earlier, without recent stamps, the start of the next round took away the authority over the previous one.
 TEST_F(RunningRound, ARoundThatFollowsSoonTakesNothingFromItsAuthority) {
   const auto says_nothing_back = [&](LinkId link) {
     says(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
@@ -22,19 +22,19 @@ TEST_F(RunningRound, ARoundThatFollowsSoonTakesNothingFromItsAuthority) {
   ASSERT_GT(round(), last);
   for (const LinkId link : {kSelfLink, kOther, kThird}) says_nothing_back(link);
 
-  time_ += seconds(1);  // five and a half since the other has sent back a stamp
+  time_ += seconds(1);  // five and a half since the other node has sent back a stamp
   last = round();
   on(coordinator_event::Closed{kThird});
   for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
   EXPECT_GT(round(), last);
   tick();
   EXPECT_FALSE(stepped_down_.has_value());
-  time_ += seconds(4);  // five since it was released into the round before
+  time_ += seconds(4);  // five since it was released into the previous round
   tick();
   EXPECT_TRUE(stepped_down_.has_value());
 }
 
-// A hello may be late on its way, and its process gone: the next round would have had a seat that nobody takes.
+// A Hello may be delayed, and its process gone. The next round would then have had a rank without a node.
 TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
   say_hello(kThird, 3);
   time_ += seconds(3);
@@ -48,8 +48,8 @@ TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
   EXPECT_FALSE(over_.empty());
 }
 
-// Of two nodes and their arbiter one is gone, and the other ends its job in a round that nobody but it knows: the one that is
-// gone could still win the arbiter, and run the job again.
+// One of two nodes is gone, and the other ends its job in a round that only it knows. The lost node could still get the
+// arbiter's vote, and run the job again.
 class TwoAndAnArbiter : public RunningRound {
  protected:
   TwoAndAnArbiter() : RunningRound(1, Arbiter::kEtcd) {}

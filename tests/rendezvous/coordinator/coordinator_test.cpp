@@ -1,4 +1,4 @@
-// What a coordinator grants and when it says so, in the schedules that a simulator's seed has no reason to find slow.
+// A coordinator's grants and the times of its answers, in schedules in which the simulator would not notice a delay.
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ constexpr LinkId kOwnNode = 1;
 constexpr LinkId kOtherNode = 2;
 constexpr LinkId kFailed = 3;
 
-// Three nodes took part in round 1 of term 1; its coordinator is gone, and node 2 was elected with node 3's vote.
+// Three nodes took part in round 1 of term 1. Its coordinator is gone, and node 2 was elected with node 3's vote.
 class Elected : public testing::Test {
  protected:
   static PersistentState state(std::int32_t rank) {
@@ -88,8 +88,8 @@ TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
   EXPECT_EQ(pongs_[kOwnNode].size(), 2u) << "once is enough";
 }
 
-// Until its next ping, two fifths of a lease later, a successor would not know that the round before counts no more. Were this
-// coordinator lost in between, a round that has grown from two nodes to three would have no majority left.
+// Until its next ping, two fifths of a lease later, a successor would not know that the previous round no longer counts. If
+// this coordinator were lost in between, a round that has grown from two nodes to three would have no majority left.
 TEST_F(Elected, ASuccessorHearsAtOnceThatTheRoundIsCommitted) {
   join(kOwnNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -98,7 +98,7 @@ TEST_F(Elected, ASuccessorHearsAtOnceThatTheRoundIsCommitted) {
   ASSERT_TRUE(rounds_.contains(kOtherNode));
 
   ping(kOtherNode, 21, 0);
-  ping(kOwnNode, 11, 0);  // both are released into a round of two
+  ping(kOwnNode, 11, 0);  // both are released into a round of two nodes
   const RoundId round = rounds_[kOtherNode];
   ping(kOtherNode, 22, 0);
   EXPECT_EQ(pongs_[kOtherNode].back().committed, RoundId{}) << "of the three of the round before, one has installed it";
@@ -107,8 +107,7 @@ TEST_F(Elected, ASuccessorHearsAtOnceThatTheRoundIsCommitted) {
   EXPECT_EQ(pongs_[kOtherNode].back().echo, 22) << "it has not asked again";
 }
 
-// Its leave made the round known to enough nodes, and the next one was released with a seat of it, which nobody took ever
-// after.
+// Its leave committed the round, and the next round was released with a rank for this node, which stayed without a node.
 TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {
   join(kOwnNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -141,7 +140,7 @@ TEST_F(Elected, ANodeOfAnotherProtocolIsToldSoAndNotTakenIn) {
   EXPECT_EQ(refused->reason, Refusal::kVersion);
 }
 
-// A node says again what the coordinator before had counted.
+// A node repeats a failure that the previous coordinator had counted.
 TEST_F(Elected, AFailureThatTheBudgetIncludesIsNotCountedAgain) {
   for (const bool judged : {false, true}) {
     coordinator_ = Coordinator(
@@ -162,7 +161,7 @@ TEST_F(Elected, AFailureThatTheBudgetIncludesIsNotCountedAgain) {
   }
 }
 
-// The coordinator before was lost while it had the last state saved, or before it asked for that.
+// The previous coordinator was lost during the last save, or before it requested that save.
 TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
   join(kOwnNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -177,7 +176,7 @@ TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
   on(coordinator_event::Tick{});
   ASSERT_EQ(saves_.size(), 1u);
   EXPECT_TRUE(saves_[0].second.held);
-  on(coordinator_event::Heard{kFailed, Stopped{.round = saves_[0].second.round}});  // nobody waits there
+  on(coordinator_event::Heard{kFailed, Stopped{.round = saves_[0].second.round}});  // no worker waits there
   ASSERT_EQ(saves_.size(), 2u);
   EXPECT_EQ(saves_[1].first, kOwnNode);
   on(coordinator_event::Heard{kOwnNode, Stopped{.round = saves_[1].second.round, .saved = true}});

@@ -1,5 +1,5 @@
-// Whether workers may wait for the next round with their state, as the coordinator says it to the nodes: what it depends on,
-// and what it costs. And what becomes of a node that has finished.
+// Whether the coordinator allows workers to wait for the next round with their state, and what that costs. Also the treatment
+// of a node that has finished.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -55,14 +55,15 @@ TEST_F(RunningRound, WorkersWaitWhenANodeLeaves) {
   EXPECT_TRUE(over_.at(kSelfLink).hold);
 }
 
-// A node whose workers did not come together again says so by having none: what the others made of it is not to be trusted on.
+// A node whose workers could not form a group again reports that by having no workers. Then the state of the other nodes must
+// not be used either.
 TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
   says(kOther, Ready{.round = round(), .master_port = 1});
   EXPECT_FALSE(over_.at(kSelfLink).hold);
   EXPECT_FALSE(over_.at(kOther).hold);
 }
 
-// A stop came while a replacement on the other node was loading.
+// A stop signal came while a replacement on the other node was loading.
 TEST_F(RunningRound, AtAStopANodeWithHeldStateSavesIt) {
   for (const LinkId link : {kOther, kSelfLink}) says(link, StopAsk{15});
   ASSERT_TRUE(saves_.contains(kSelfLink));
@@ -85,7 +86,7 @@ TEST_F(RunningRound, AtAStopANodeWithHeldStateSavesIt) {
 
 class WithoutAReplacement : public RunningRound {
  protected:
-  // What a worker found that took a lost one's place. The other node's workers wait.
+  // The failure of the worker that replaced a lost one. The other node's workers wait.
   void ends(Cause cause, bool others_stay) {
     FailureReport last = failure(others_stay);
     last.failed.cause = cause;
@@ -108,7 +109,7 @@ TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
   EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved: run it again to go on");
 }
 
-// The next start would meet the same data, so the code is not the one that asks for it.
+// The next start would get the same data, so the exit code must not request a restart.
 TEST_F(WithoutAReplacement, BadDataEndsTheJobWithItsCodeOnceTheStateIsSaved) {
   ends(Cause::kUsage, true);
   says(kSelfLink, StopReady{.round = round(), .started = 40});
@@ -158,14 +159,14 @@ TEST_F(RunningRound, AFinishedNodeThatComesBackEndsNobodysRound) {
   EXPECT_TRUE(over_.empty());
   join(kThird, 2, Workers::kDone);
   says(kThird, Done{round()});
-  says(kThird, Ready{.round = round(), .master_port = 1});  // an agent that says it all the same
+  says(kThird, Ready{.round = round(), .master_port = 1});  // an agent that sends Ready although it has finished
   EXPECT_TRUE(over_.empty());
   says(kSelfLink, Done{round()});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 0);
 }
 
-// The connection broke after its workers had ended, and the node saw it first.
+// The connection broke after its workers had ended, and the node noticed that first.
 TEST_F(RunningRound, ANodeWhoseLastWordWasLostIsDoneWhenItsHelloSaysSo) {
   join(kThird, 2, Workers::kDone);
   EXPECT_TRUE(over_.empty());
@@ -183,7 +184,7 @@ TEST_F(RunningRound, AFinishedNodeThatComesAndGoesIsCountedOnce) {
   says(kThird, Done{round()});
   EXPECT_FALSE(job_over_.has_value());
   EXPECT_TRUE(over_.empty());
-  on(coordinator_event::Closed{kSelfLink});  // who has not finished still ends it
+  on(coordinator_event::Closed{kSelfLink});  // the loss of a node that has not finished still ends the round
   EXPECT_TRUE(over_.contains(kThird));
 }
 
@@ -208,7 +209,7 @@ TEST_F(RunningRound, WaitsForNobodyWhoIsLostWhenItEnds) {
   EXPECT_TRUE(job_over_.has_value()) << "with the first node, half of the two is a majority";
 }
 
-// Its predecessor was lost when it had told this node.
+// Its predecessor was lost after it had informed this node.
 TEST_F(RunningRound, EndsAsANodeKnowsThatItsPredecessorWouldHave) {
   on(coordinator_event::Closed{kOther});
   on(coordinator_event::Opened{kThird});

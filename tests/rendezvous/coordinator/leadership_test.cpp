@@ -1,4 +1,4 @@
-// The order in which answers are counted gives the same authority as a full sort.
+// Partially sorted answers give the same authority as a full sort.
 #include "rendezvous/coordinator/leadership.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// When the newest of those answers came that are enough together.
+// The time of the answer that completes a majority, from the newest on.
 std::optional<Time> enough_since(const std::vector<Answer>& answers, const Config& round, const Rules& rules) {
   Tally tally(round);
   for (const auto& [time, rank] : answers) {
@@ -31,7 +31,7 @@ TEST(NewestFirst, IsEnoughAtTheSameTimeAsAFullSort) {
     rules.half_needs_rank_0 = up_to(9) != 0;
     std::vector<Answer> answers;
     for (int rank = 0; rank < round.nodes; ++rank) {
-      if (up_to(7) != 0) answers.emplace_back(Time(nanoseconds(up_to(12))), rank);  // many at the same time
+      if (up_to(7) != 0) answers.emplace_back(Time(nanoseconds(up_to(12))), rank);  // many with equal times
     }
     std::shuffle(answers.begin(), answers.end(), random);
     std::vector<Answer> sorted = answers;

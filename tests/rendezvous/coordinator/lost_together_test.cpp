@@ -1,4 +1,4 @@
-// Nodes that are lost in one moment: the coordinator counts none of them any more when it decides what follows.
+// Nodes that are lost at the same moment: the coordinator counts none of them when it decides on the consequences.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"

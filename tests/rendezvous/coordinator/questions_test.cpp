@@ -1,4 +1,4 @@
-// Questions of people to all nodes of a job, or to one: the coordinator passes them on, and keeps nothing of them.
+// Queries to all nodes of a job, or to one: the coordinator forwards them, and stores nothing.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"

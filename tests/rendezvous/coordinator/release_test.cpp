@@ -1,4 +1,4 @@
-// What a release names besides the round: who would lead when the coordinator is gone.
+// The successors in a release, which would lead if the coordinator were lost.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The ranks of the successors in a round of that many nodes; node 0 coordinates it, and who is in `without` listens nowhere.
+// The ranks of the successors in a round of that many nodes. Node 0 coordinates it, and the nodes in `without` do not listen.
 std::vector<std::int32_t> successors_of(std::int32_t nodes, const std::vector<std::int32_t>& without = {}) {
   std::deque<Peer> peers;
   PlacedNodes placed;
@@ -32,7 +32,7 @@ TEST(Successors, AreAllNodesOfASmallRound) {
   EXPECT_EQ(successors_of(5), (std::vector<std::int32_t>{1, 2, 3, 4}));
 }
 
-// A rack has some tens of nodes, and their ranks are next to each other.
+// A rack has some tens of nodes with neighboring ranks.
 TEST(Successors, AreSpreadOverALargeRound) {
   EXPECT_EQ(successors_of(9), (std::vector<std::int32_t>{2, 4, 6, 8}));
   EXPECT_EQ(successors_of(1001), (std::vector<std::int32_t>{126, 376, 626, 876}));

@@ -1,4 +1,4 @@
-// How rounds are numbered for people, whatever each node has on its disk.
+// The numbers of rounds for users, for any content of the nodes' disks.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ std::int32_t first_number(std::vector<std::int32_t> next_numbers, std::int64_t r
     peers[i].hello.next_number = next_numbers[i];
     placed.by_rank.push_back(&peers[i]);
   }
-  placed.by_rank.push_back(nullptr);  // a rank that nobody has
+  placed.by_rank.push_back(nullptr);  // a rank without a node
   return first_number_of(placed, Config{.id = {1, round}, .born = 1, .nodes = 3, .rank = 0}, before);
 }
 

@@ -1,4 +1,4 @@
-// A coordinator with a round that runs, for tests that say things to it and look at what it answers.
+// A coordinator with a running round, for tests that send messages to it and check its answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,14 +21,14 @@ inline constexpr LinkId kOther = 2;
 inline constexpr LinkId kThird = 3;
 inline const std::string kLastFailure = "nothing is to be tried again";
 
-// Of a job of two nodes, or of more if a test says so; the first round runs on two.
+// A job of two nodes, or of more if a test says so. The first round has two nodes.
 class RunningRound : public testing::Test {
  protected:
   explicit RunningRound(std::int32_t min_nodes = 1, Arbiter arbiter = Arbiter::kNone, std::int32_t max_nodes = 3)
       : arbiter_(arbiter), coordinator_(settings(min_nodes, arbiter, max_nodes), Authority{}, {time_, 0}) {
     join(kSelfLink, 1);
     join(kOther, 2);
-    time_ += seconds(3);  // nobody else comes
+    time_ += seconds(3);  // no other node joins
     tick();
     for (int turn = 0; turn < 2; ++turn) {
       for (const LinkId link : {kSelfLink, kOther}) ping(link);
@@ -95,7 +95,7 @@ class RunningRound : public testing::Test {
   void tick() { on(coordinator_event::Tick{}); }
   void join(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
     say_hello(link, node, workers, of);
-    ping(link);  // as each node does that is welcome
+    ping(link);  // every welcomed node does this
   }
   void say_hello(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
     on(coordinator_event::Opened{link});
@@ -113,7 +113,7 @@ class RunningRound : public testing::Test {
   void ping(LinkId link) {
     says(link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0, .installed = released_[link].id});
   }
-  // Time in which these say that they are here.
+  // Passes time in which these links ping.
   void wait(seconds length, std::initializer_list<LinkId> links) {
     for (const Time end = time_ + length; time_ < end; time_ += seconds(1)) {
       for (const LinkId link : links) ping(link);
@@ -142,12 +142,12 @@ class RunningRound : public testing::Test {
   std::vector<std::pair<LinkId, NodeQuestion>> asked_;
   std::vector<std::pair<LinkId, JobAnswer>> answered_;
   std::map<LinkId, Ending> endings_;
-  std::set<LinkId> silent_;  // they do not say that they know the end
+  std::set<LinkId> silent_;  // they do not confirm the end
   std::set<LinkId> closed_;
   std::set<LinkId> may_leave_;
   std::optional<coordinator_action::StepDown> stepped_down_;
   std::optional<JobOver> job_over_;
-  std::set<LinkId> told_of_end_;  // that the job is over
+  std::set<LinkId> told_of_end_;  // links that got JobOver
   std::string said_;
   std::uint64_t hellos_ = 0;
 };

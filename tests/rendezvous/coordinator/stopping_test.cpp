@@ -1,4 +1,4 @@
-// Signals: which of them stop the job after saving, which let one node leave, and what is said when nothing could be saved.
+// Signals: which of them stop the job after a save, which let one node leave, and the message if nothing could be saved.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -20,7 +20,8 @@ TEST_F(RunningRound, SignalsToAllNodesSaveWhoeverIsHeardFirst) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// The end waits for one node, whose old connection is lost as it comes back: that it comes must not be forgotten over the end.
+// The end waits for one node, whose old connection is lost when it reconnects. The end of the job must not make the coordinator
+// forget the reconnect.
 TEST_F(RunningRound, ANodeThatComesBackWhenTheEndWaitsForNobodyElseHearsOfIt) {
   silent_.insert(kOther);
   for (const LinkId link : {kSelfLink, kOther}) says(link, StopAsk{15});
@@ -34,7 +35,7 @@ TEST_F(RunningRound, ANodeThatComesBackWhenTheEndWaitsForNobodyElseHearsOfIt) {
   EXPECT_TRUE(closed_.contains(kThird));
 }
 
-// The round ended for a node that had joined, and each of its own left it before it could save.
+// The round ended to admit a node, and then each of its own nodes left before it could save.
 TEST_F(RunningRound, NobodyIsTakenInWhileSignalsAreOnTheirWay) {
   join(kThird, 3);
   time_ += milliseconds(1900);
@@ -103,7 +104,7 @@ TEST_F(RunningRound, ANodeThatIsDoneBeforeItLeavesEndsNothing) {
   EXPECT_EQ(job_over_->exit_code, 0);
 }
 
-// What workers hold while a round ends is saved by a round that begins for nothing else.
+// State that workers hold while a round ends is saved by a round that is started only for that.
 TEST_F(RunningRound, ASignalWhileWorkersWaitSavesInTheNextRound) {
   const RoundId first = round();
   says(kOther, Leave{"a signal"});
@@ -133,7 +134,7 @@ class ThreeTrain : public RunningRound {
   }
 };
 
-// One of them is lost. Before the coordinator hears of a signal to its own node, another one has had its own.
+// One of them is lost. Another node has got a signal before the coordinator learns of a signal to its own node.
 class RoundThatEnds : public ThreeTrain {
  protected:
   RoundThatEnds() {
@@ -168,7 +169,7 @@ TEST_F(RoundThatEnds, WhoIsSignalledAloneLeavesAndTheOthersGoOn) {
   time_ += milliseconds(250);
   tick();
   EXPECT_EQ(may_leave_, std::set<LinkId>{kOther});
-  EXPECT_EQ(round(), last_);  // not before it has left
+  EXPECT_EQ(round(), last_);  // only after it has left
   says(kOther, Leave{"a signal"});
   EXPECT_GT(round(), last_);
   EXPECT_EQ(released_.at(kSelfLink).nodes, 1);
@@ -189,7 +190,7 @@ TEST_F(RunningRound, ASignalWhenNothingCanBeSavedSaysWhy) {
   EXPECT_EQ(job_over_->why, "stopped by signal 15 without saving: a round had failed");
 }
 
-// Three nodes of which two are needed: two signals are one too many for the third to go on alone.
+// Three nodes of which two are needed: after two signals the third cannot continue alone.
 class TwoOfThree : public ThreeTrain {
  protected:
   TwoOfThree() : ThreeTrain(2) {}
@@ -212,7 +213,7 @@ TEST_F(TwoOfThree, ASignalThatCameBeforeTheEndOfItsRoundIsNotForgotten) {
   ASSERT_TRUE(over_.at(kOther).hold);
   EXPECT_TRUE(may_leave_.empty());
   for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
-  // Without it fewer nodes than are needed would be left, so its signal ends the job.
+  // Without it too few nodes would remain, so its signal ends the job.
   ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
   for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
@@ -238,7 +239,7 @@ TEST_F(TwoOfThree, TheCoordinatorsNodeLeavesAndHandsOverWhenNobodysWorkersRunAny
   EXPECT_FALSE(job_over_.has_value());
 }
 
-// Its workers may use up what they were granted.
+// Its workers may run until their grant ends.
 TEST_F(TwoOfThree, AHandoverWaitsALeaseForWhoIsLostWithItsWorkers) {
   const RoundId last = round();
   says(kSelfLink, StopAsk{15});

@@ -1,4 +1,4 @@
-// A node that is here, and never says that its workers have ended: the others go on without it.
+// A connected node that never reports the end of its workers: the others continue without it.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -49,7 +49,7 @@ TEST_F(AStuckNode, ComesBackAndKeepsNobodyWaiting) {
   EXPECT_EQ(grants_.at(kThird), 0);
   EXPECT_EQ(round(), second);
   over_.clear();
-  says(kThird, Ready{.round = first_, .master_port = 1});  // at last
+  says(kThird, Ready{.round = first_, .master_port = 1});  // it finally ends
   wait(seconds(3), {kSelfLink, kThird});
   EXPECT_TRUE(over_.contains(kSelfLink)) << "it is taken in again";
 }
@@ -65,7 +65,8 @@ TEST_F(RunningRound, ACoordinatorThatIsStuckItselfLetsAnotherNodeLead) {
   EXPECT_TRUE(stepped_down_->unfit);
 }
 
-// It was given up while nobody else was there to lead, and stayed; then all who came waited for its workers.
+// The coordinator's own workers were stuck while there was no other node to lead, so it stayed. Otherwise all later nodes would
+// wait for its workers.
 TEST_F(RunningRound, ACoordinatorThatIsStuckAndAloneLetsAnotherNodeLeadOnceOneIsThere) {
   says(kOther, failure(true));
   on(coordinator_event::Closed{kOther});

@@ -30,7 +30,7 @@ class Surplus : public testing::Test {
       if (std::holds_alternative<Release>(send->message)) ++released_[send->link];
     }
   }
-  // The node's id is the number of its link.
+  // The node's id equals the number of its link.
   void join(LinkId link, std::uint64_t command, std::int32_t min_nodes = 2, std::int32_t max_nodes = 2) {
     on(coordinator_event::Opened{link});
     Hello hello;

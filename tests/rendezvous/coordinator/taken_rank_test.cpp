@@ -1,5 +1,5 @@
-// A rank that somebody has already. Whoever is gone without a word has it for a lease more, so a replacement is told when to
-// ask again; whoever is there has it for good.
+// A requested rank that is already taken. A node that died without a message keeps its rank for one more lease, so a
+// replacement is told when to retry. A living node keeps its rank.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,7 +46,7 @@ class ATakenRank : public testing::Test {
     hello.listens = {"10.0.0." + std::to_string(node), 7};
     on(coordinator_event::Heard{link, hello});
   }
-  // Until the refused one may ask again; these say meanwhile that they are here.
+  // Passes time until the refused node may retry; these links ping meanwhile.
   void wait_as_told(std::initializer_list<LinkId> links) {
     const Time end = time_ + milliseconds(refused_.at(kReplacement).retry_after_ms);
     for (; time_ < end; time_ += milliseconds(100)) {

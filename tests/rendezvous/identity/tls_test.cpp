@@ -1,5 +1,5 @@
-// The TLS engine without sockets: who may talk to whom, what a change on the way does, and that no certificate, no weaker key
-// exchange and no clear text gets around the token.
+// The TLS engine without sockets: which peers may connect, the effect of changed bytes, and that no certificate, weaker key
+// exchange or clear text bypasses the token.
 #include "rendezvous/identity/tls.hpp"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,13 @@ std::unique_ptr<TlsKeys> keys(std::string_view token = kTlsToken, std::string_vi
 
 using Change = std::function<void(std::string& bytes)>;
 
-// Two ends and what is on its way between them.
+// Two ends and the bytes in flight between them.
 struct Pair {
   Pair(TlsKeys& client_keys, TlsKeys& server_keys)
       : client(client_keys.open(TlsRole::kClient)), server(server_keys.open(TlsRole::kServer)) {
     client->start(to_server);
   }
-  // One exchange; `change` may alter what goes to the server.
+  // One exchange; `change` may alter the bytes to the server.
   void exchange(const Change& change = {}) {
     if (change) change(to_server);
     server_state = server->receive(std::exchange(to_server, {}), at_server, to_client);
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Tls, Mismatches,
                          testing::Values(Mismatch{"another", "job", 1, TlsFailure::kWrongToken},
                                          Mismatch{kTlsToken.data(), "other", 1, TlsFailure::kWrongRunId},
                                          Mismatch{kTlsToken.data(), "job", kMaxProtocolVersion, TlsFailure::kWrongVersion},
-                                         // Both wrong: what nobody can mend by trying tokens is said first.
+                                         // Both are wrong: the one that other tokens cannot fix is reported first.
                                          Mismatch{"another", "other", 1, TlsFailure::kWrongRunId}));
 
 TEST(Tls, ChangedBytesNeverOpenTheCoordinatorsEnd) {
@@ -112,7 +112,7 @@ TEST(Tls, ChangedBytesNeverOpenTheCoordinatorsEnd) {
     Pair pair(*agent, *coordinator);
     hello_size = pair.to_server.size();
   }
-  for (std::size_t at = 5; at < hello_size; ++at) {  // the record's header carries nothing but a size and an old version
+  for (std::size_t at = 5; at < hello_size; ++at) {  // the record's header contains only a size and an old version
     Pair pair(*agent, *coordinator);
     pair.exchange([&](std::string& bytes) { bytes[at] = static_cast<char>(bytes[at] ^ 1); });
     pair.exchange();

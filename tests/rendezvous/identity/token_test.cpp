@@ -1,4 +1,4 @@
-// Tokens: which are refused, where they come from, and that a file is made once and for its user only.
+// Tokens: which are refused, where they come from, and that a file is created once and only for its user.
 #include "rendezvous/identity/token.hpp"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST(TokenFile, IsMadeOnceForItsUserOnly) {
   EXPECT_EQ(read_token_file(file).text(), first);
   EXPECT_EQ(mode_of(file), 0600U);
   EXPECT_EQ(mode_of(folder / "a/b"), 0700U);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "a/b"), {}), 1);  // nothing left behind
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "a/b"), {}), 1);  // no temporary file is left
 }
 
 TEST(TokenFile, ThatOthersCanReadIsRefusedWithTheRemedy) {
@@ -188,7 +188,7 @@ TEST(TokenSourcesTest, TheFirstNodeMakesTheRunDirectorysAndOthersFindIt) {
   EXPECT_TRUE(made.made);
   EXPECT_EQ(made.file, places.folder / "run/token");
   EXPECT_EQ(find_token(sources).token.text(), made.token.text());
-  // Nodes that share a home but no run directory.
+  // Nodes that share a home directory but no run directory.
   sources.run_dir = places.folder / "elsewhere";
   sources.user_file = first.user_file;
   EXPECT_EQ(find_token(sources).token.text(), made.token.text());

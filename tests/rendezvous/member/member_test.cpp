@@ -1,5 +1,5 @@
-// What one node does with what a coordinator, or somebody who was one, says to it: those rules of member.hpp that no schedule
-// of a correct network would miss, so that the simulator can't show them.
+// Reactions of one node to messages of a current or former coordinator. These are the rules of member.hpp that no schedule of a
+// correct network needs, so the simulator can't show them.
 #include "rendezvous/member/member.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ const Message* sent(const std::vector<MemberAction>& actions) {
   return nullptr;
 }
 
-// A node that has dialled the one address it knows.
+// A node that has dialed the only address it knows.
 class OneMember : public testing::Test {
  protected:
   OneMember() : member_(settings(), std::nullopt, now()) {
@@ -93,12 +93,12 @@ TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
   EXPECT_NE(find<member_action::StartWorkers>(hear(answer(time_ - seconds(1), seconds(4)))), nullptr);
 }
 
-// It knows no job whose nodes it could have heard of, so it needs their answers before it grants anything.
+// The coordinator knows no earlier job, so it needs the nodes' answers before it grants anything.
 TEST_F(OneMember, AnswersAWelcomeWithItsStampAtOnce) {
   const auto welcomed = hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .stamp = 77});
   ASSERT_NE(sent<Ping>(welcomed), nullptr);
   EXPECT_EQ(sent<Ping>(welcomed)->echo, 77);
-  EXPECT_EQ(sent<Ping>(hear(answer(time_, std::chrono::nanoseconds{0}))), nullptr);  // once
+  EXPECT_EQ(sent<Ping>(hear(answer(time_, std::chrono::nanoseconds{0}))), nullptr);  // only once
 }
 
 TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGrant) {
@@ -112,7 +112,8 @@ TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGra
   EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
 }
 
-// The round before counts until a majority is known to have installed this one: of a few nodes, another loss would be too many.
+// The previous round counts until a majority is known to have installed this one. If it had few nodes, one more loss would be
+// too many.
 TEST_F(OneMember, AfterARoundOfFewSaysAtOnceWhatItHasInstalled) {
   hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   hear(release(1, 1));
@@ -135,9 +136,8 @@ TEST_F(OneMember, AfterARoundOfFewSaysAtOnceWhatItHasInstalled) {
   EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
 }
 
-// Its work was done, so it stayed to the end; and then the round was begun anew. It went on training, and took no signal.
-// Its coordinator's term has risen since the welcome, for a node that had promised a later one. After a restart this node would
-// have been refused: it knew a round of a term that it had not promised.
+// Its coordinator's term has risen since the welcome, for a node that had promised a later one. Without the promise, this node
+// would have been refused after a restart: it knew a round of a term that it had not promised.
 TEST_F(OneMember, PromisesTheTermOfItsRound) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto* remembered = find<member_action::Remember>(hear(release(7, 0)));
@@ -145,6 +145,8 @@ TEST_F(OneMember, PromisesTheTermOfItsRound) {
   EXPECT_EQ(member_.state().promised_term, 7u);
 }
 
+// It had finished its work, so it stayed until the end; then the round was started again. Earlier it trained again and ignored
+// the signal.
 TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -176,7 +178,7 @@ TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
   EXPECT_EQ(member_.state().current.id, (RoundId{3, 4}));
 }
 
-// It may be needed there, and the coordinator of the earlier term must hear of the later one.
+// That coordinator may need this node, and must learn of the later term.
 TEST_F(OneMember, LooksWhereItIsSentAlsoWhenItHasPromisedALaterTerm) {
   hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
   const auto actions = hear(Redirect{.term = 5, .coordinator = {"10.0.0.9", 7}});
@@ -240,7 +242,7 @@ TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
   EXPECT_EQ(sent<Ready>(back), nullptr);
 }
 
-// A round may begin only to save what workers hold: the order comes before they have started.
+// A round may start only to save the state that workers hold: the order to save arrives before they have started.
 TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -253,7 +255,7 @@ TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
   EXPECT_EQ(find<member_action::StopAndSave>(actions)->signal, 15);
 }
 
-// They wait for a round that does not come: they run once more, for as long as they may.
+// They wait for a round that will not start. So they run once more, as long as the grant allows.
 TEST_F(OneMember, HasWhatIsHeldSavedWhileItsCoordinatorGrantsIt) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -287,7 +289,7 @@ TEST_F(OneMember, HasNothingSavedWithoutAGrant) {
   EXPECT_FALSE(sent<Stopped>(actions)->saved);
 }
 
-// What its workers did counts, whatever it was asked meanwhile.
+// The result of its workers counts, even after a signal.
 TEST_F(OneMember, ThatIsDoneAfterASignalStaysUntilTheJobEnds) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -301,7 +303,7 @@ TEST_F(OneMember, ThatIsDoneAfterASignalStaysUntilTheJobEnds) {
   EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 0);
 }
 
-// The round ends for another reason: until the coordinator says that it may leave, what its workers hold may be saved.
+// The round ends for another reason. Until the coordinator sends MayLeave, the state that its workers hold may still be saved.
 TEST_F(OneMember, WaitsForLeaveToGoWhenItsRoundEndsAfterASignal) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -328,12 +330,12 @@ TEST_F(OneMember, AsksAlsoBetweenTwoRoundsWhetherItMayLeave) {
   const auto asked = tell(member_event::StopRequested{15});
   EXPECT_NE(sent<StopAsk>(asked), nullptr);
   EXPECT_EQ(sent<Leave>(asked), nullptr);
-  const auto alone = tell(member_event::Closed{link_});  // nobody is left who could say so
+  const auto alone = tell(member_event::Closed{link_});  // no coordinator is left that could allow it
   ASSERT_NE(find<member_action::JobOver>(alone), nullptr);
   EXPECT_EQ(find<member_action::JobOver>(alone)->exit_code, 143);
 }
 
-// A scheduler that stops the job signals finished nodes as well: they end as the job ends.
+// A scheduler that stops the job also signals finished nodes: they end when the job ends.
 TEST_F(OneMember, ThatIsDoneStaysUntilTheJobEndsWhateverTheSignal) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -375,7 +377,6 @@ TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
   EXPECT_EQ(find<member_action::JobOver>(over), nullptr);
 }
 
-// One that led before, or gave up alone at the first address, does not end the job that others lead.
 TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   EXPECT_EQ(find<member_action::Say>(hear(Waiting{"waiting for host3"})), nullptr) << "nobody leads it yet";
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
@@ -386,6 +387,7 @@ TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   EXPECT_EQ(said->notice.text, "waiting for host3");
 }
 
+// A node that led before, or that gave up alone at the first address, must not end a job that other nodes lead.
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
@@ -406,7 +408,7 @@ TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 0);
 }
 
-// Those who could choose another coordinator have ended already.
+// The nodes that could elect another coordinator have already ended.
 TEST_F(OneMember, EndsAsItWasToldWhenItsCoordinatorIsLostAfterwards) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
@@ -433,7 +435,7 @@ TEST_F(OneMember, ForgetsTheEndOfARoundThatAnotherOneFollowed) {
   EXPECT_FALSE(member_.hello("10.0.0.2").ending.exists());
 }
 
-// Two jobs one after the other at one address: the second one's node is not to end with the first one's code.
+// Two jobs run one after the other at one address: a node of the second must not end with the exit code of the first.
 TEST_F(OneMember, WaitsForTheNextJobWhereOneHadEndedBeforeItBegan) {
   time_ += milliseconds(200);
   const auto before = hear(JobOver{.round = {1, 3}, .exit_code = 0, .why = "done", .ended_ms_ago = 1500});
@@ -445,10 +447,10 @@ TEST_F(OneMember, WaitsForTheNextJobWhereOneHadEndedBeforeItBegan) {
   link_ = find<member_action::Dial>(again)->link;
   tell(member_event::Opened{link_, "10.0.0.2"});
   const auto end = hear(JobOver{.round = {1, 4}, .exit_code = 3, .why = "a worker failed", .ended_ms_ago = 100});
-  ASSERT_NE(find<member_action::JobOver>(end), nullptr);  // it was waiting when that one ended
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);  // it was already waiting when that job ended
 }
 
-// A signal while nobody led: whoever leads now has to know.
+// A signal came while there was no coordinator: the next coordinator must learn of it.
 TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -463,7 +465,7 @@ TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   EXPECT_EQ(sent<StopAsk>(leads)->signal, 15);
 }
 
-// Who had the rank may have died without a word: it is there for one lease more.
+// The previous holder of the rank may have died without a message: it keeps the rank for one more lease.
 TEST_F(OneMember, AsksOnceMoreForARankThatIsTaken) {
   const Refused taken{.reason = Refusal::kRankTaken, .text = "node rank 1 is taken", .retry_after_ms = 6000};
   const auto first = hear(taken);
@@ -504,7 +506,7 @@ TEST_F(OneMember, VotesAtOnceWhenItsCoordinatorHasHandedOver) {
   EXPECT_LE(member_.may_stand_at(), time_);
 }
 
-// Otherwise the job would go on as if nothing had failed.
+// Otherwise the job would continue as if nothing had failed.
 TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
@@ -526,7 +528,7 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));
 }
 
-// Its host slept for longer than it may look; in the moment in which it wakes, it is elected.
+// Its host was suspended for longer than the search may take. At the moment of wake-up the node is elected.
 TEST_F(OneMember, FindsItselfHoweverLongItLooked) {
   time_ += std::chrono::hours(1);
   const auto actions = tell(member_event::Opened{kSelfLink, ""});

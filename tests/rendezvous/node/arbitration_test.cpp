@@ -1,5 +1,5 @@
-// Arbiters, in what few seeds of the simulator show: which round has one, whom it is asked for, and what its vote says of a
-// round that is not committed; and the same of a dead coordinator's.
+// Arbiters, in cases that few seeds of the simulator show: which round has one, for which round it is queried, and the value of
+// its vote in an uncommitted round. Also the vote of a dead coordinator.
 #include "rendezvous/node/arbitration.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Arbitration, AsksOneThingAtATimeAndAgainAfterAPause) {
   EXPECT_FALSE(arbitration.ask(rounds, kFive, kAnyTime + seconds(2)).has_value());
 }
 
-// Another folder may be at the path by now.
+// The path may lead to another folder by now.
 TEST(Arbitration, AnAgentThatWasStartedAnewAsksNoRunDirectoryForTheRoundOfBefore) {
   const Config before = round_of_two(Arbiter::kRunDirectory);
   Arbitration arbitration(Rules{}, before);
@@ -54,7 +54,8 @@ TEST(Arbitration, AnAgentThatWasStartedAnewAsksNoRunDirectoryForTheRoundOfBefore
   EXPECT_TRUE(of_etcd.ask({round_of_two(Arbiter::kEtcd)}, kFive, kAnyTime).has_value());
 }
 
-// Its round may be known to its own two nodes only: of the four before, two others may have chosen another coordinator.
+// Perhaps only its own two nodes know the round. Of the four nodes of the previous round, two others may have elected another
+// coordinator.
 class UncommittedRound : public testing::Test {
  protected:
   UncommittedRound() {

@@ -1,6 +1,6 @@
-// A few Nodes on a network that delivers in a millisecond, for stories that a test tells step by step: who comes when, who is
-// cut off, whose workers are stuck, who dies. Each word and each loss comes in the order of the story, and nothing is random;
-// tests/rendezvous/simulation has the faults that a seed thinks of.
+// A few Nodes on a network with a latency of one millisecond, for step-by-step tests: nodes join, are cut off, die, or have
+// stuck workers. Each message and each loss comes in the order of the test, and nothing is random; tests/rendezvous/simulation
+// has random faults.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,9 +28,9 @@ class FewNodes {
 
   struct Agent {
     std::optional<Node> node{};
-    RecordGate gate{};               // a record is written a millisecond later, and words wait for it
+    RecordGate gate{};               // a record is written after one millisecond, and messages wait for it
     std::optional<Release> works{};  // the round in which its workers run
-    bool stuck = false;              // they do not end, whatever they are told
+    bool stuck = false;              // they do not end on any order
     coordinator_action::Entrust entrusted{};
     std::optional<node_action::Finish> finish{};
     std::map<LinkId, std::size_t> links{};
@@ -38,7 +38,7 @@ class FewNodes {
     nanoseconds not_before{};
   };
 
-  // Agent 0 owns the address at which all look for the job.
+  // Agent 0 owns the address at which all agents look for the job.
   FewNodes(int agents, std::int32_t min_nodes, std::int32_t max_nodes, const Rules& rules = {})
       : agents_(static_cast<std::size_t>(agents)), min_(min_nodes), max_(max_nodes), rules_(rules) {}
 
@@ -81,7 +81,7 @@ class FewNodes {
     }
     at_ = end;
   }
-  // Milliseconds pass until it is so.
+  // Passes milliseconds until the condition is true.
   testing::AssertionResult until(const std::function<bool()>& so, const char* what, nanoseconds at_most = seconds(120)) {
     for (const nanoseconds end = at_ + at_most; at_ < end; pass(milliseconds(1))) {
       if (so()) return testing::AssertionSuccess();
@@ -96,19 +96,19 @@ class FewNodes {
     on(number, node_event::Local{member_event::WorkersFailed{report}});
     end_workers(number);
   }
-  // The agent is killed, and its machine ends its connections. The workers go as well, unless they are stuck.
+  // Kills the agent; its machine closes its connections. The workers end too, unless they are stuck.
   void kill(int number) {
     Agent& agent = (*this)[number];
     agent.node.reset();
     if (!agent.stuck) agent.works.reset();
     for (const auto& [link, connection] : std::exchange(agent.links, {})) end(connection, number);
   }
-  // With all that it has said and that is on its way.
+  // Also loses the messages that are in flight.
   void lose_power(int number) {
     cut_off(number);
     kill(number);
   }
-  // The guardian of an agent that was killed has reaped everything: it says what it was entrusted with.
+  // The guardian of a killed agent has reaped all processes: it sends its farewell.
   void reaped(int number) {
     Agent& agent = (*this)[number];
     agent.works.reset();
@@ -121,14 +121,14 @@ class FewNodes {
   // ---- what is ----
 
   bool leads(int number) { return (*this)[number].node && (*this)[number].node->coordinator() != nullptr; }
-  // In a round of so many nodes.
+  // True if it is in a round of this many nodes.
   bool works(int number, std::int32_t nodes) { return (*this)[number].works && (*this)[number].works->nodes == nodes; }
   std::int32_t rank_of(int number) { return (*this)[number].works ? (*this)[number].works->group_rank : -1; }
 
  private:
   static constexpr std::uint16_t kFarewellPort = 9;
   struct Connection {
-    std::array<int, 2> agent{};  // who dialled, who listens
+    std::array<int, 2> agent{};  // dialing agent, listening agent
     std::array<LinkId, 2> link{};
     std::array<bool, 2> open{true, true};
   };
@@ -139,7 +139,7 @@ class FewNodes {
   bool reach(int one, int other) const { return !cut_.contains(one) && !cut_.contains(other); }
   void later(std::function<void()> act) { queue_.emplace(at_ + kOnTheWay, std::move(act)); }
 
-  // When a node wants to be asked: not twice in a millisecond.
+  // When a node wants a Tick: at most once per millisecond.
   std::optional<nanoseconds> due(const Agent& agent) const {
     const auto deadline = agent.node ? agent.node->next_deadline() : std::nullopt;
     if (!deadline) return std::nullopt;
@@ -175,11 +175,11 @@ class FewNodes {
       std::visit([&](auto& concrete) { carry_out(number, concrete); }, action);
     }
     if (!agent.finish || !agent.node) return;
-    agent.entrusted = {};  // it says that it ends
+    agent.entrusted = {};  // it ends in an orderly way, so there is no farewell
     kill(number);
   }
   template <class Action>
-  void carry_out(int, const Action&) {}  // nothing that these stories need
+  void carry_out(int, const Action&) {}  // actions that these tests do not need
   void carry_out(int number, const member_action::Dial& dial) {
     later([this, number, dial] { connect(number, dial.link, number_of(dial.address.host)); });
   }
@@ -218,7 +218,7 @@ class FewNodes {
 
   void connect(int number, LinkId link, int to) {
     Agent& dialler = (*this)[number];
-    if (!dialler.node || !reach(number, to)) return;  // nobody hears of what is lost on the way
+    if (!dialler.node || !reach(number, to)) return;  // lost without a notice to any node
     Agent& listener = (*this)[to];
     if (!listener.node) return on(number, node_event::LinkClosed{.link = link});
     const LinkId accepted = ++listener.accepted;

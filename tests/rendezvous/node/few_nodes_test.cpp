@@ -1,5 +1,5 @@
-// Stories of a few nodes that a seed of the simulator hardly finds: a coordinator that is lost just when it has released a
-// round, and one that steps down, lives on, and dies later.
+// Tests of a few nodes in cases that the simulator's seeds rarely reach: a coordinator that is lost just after it has released
+// a round, and one that steps down, continues to live, and dies later.
 #include "tests/rendezvous/node/few_nodes.hpp"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@ namespace {
 using Loss = void (FewNodes::*)(int);
 constexpr Loss kLosses[] = {&FewNodes::kill, &FewNodes::lose_power};
 
-// A job of three has ended a round, and its coordinator is gone at one of the milliseconds after it has released the next one:
-// before anybody has heard of that, before it is committed, or after. The others go on.
+// A job of three has ended a round, and its coordinator is lost some milliseconds after it has released the next one: before
+// any node has got the release, before it is committed, or after. The others continue.
 void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
   FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
   for (const int number : {0, 1, 2}) job.start(number);
@@ -33,8 +33,8 @@ TEST(ACoordinatorLostJustAfterARelease, IsFollowedByTheOthers) {
   }
 }
 
-// A job of two has let a third node in. Of the round before the others are no majority, so it counts that they know within 20
-// ms that the new one is committed.
+// A job of two has admitted a third node. The other two are no majority of the previous round. So they must know within 20 ms
+// that the new round is committed.
 TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMillisecondsAgo) {
   for (const Loss lose : kLosses) {
     FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
@@ -51,11 +51,11 @@ TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMill
   }
 }
 
-// Node 0 has founded a job of four, and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, to which
-// its guardian would say that it is dead. Its workers cannot be killed, so it steps down for another one to lead. Now node 0 is
-// back, and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers end
-// after all, and node 2 is back. It is still in the round that node 3 led: by a farewell it would have the vote that node 0
-// has. True: both train.
+// Node 0 has founded a job of four and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, and its
+// guardian would send node 2 a farewell. The workers of node 3 cannot be killed, so it steps down in favor of another node. Now
+// node 0 is back and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers
+// end after all, and node 2 is back. Node 2 is still in the round that node 3 led: a farewell would give it the vote that node
+// 0 already has. Returns true if both train.
 bool two_jobs_train(const Rules& rules) {
   FewNodes job(4, /*min_nodes=*/1, /*max_nodes=*/4, rules);
   const auto works = [&](std::initializer_list<int> numbers) {

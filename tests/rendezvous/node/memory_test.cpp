@@ -1,5 +1,5 @@
-// Who leads without an election: by what an agent is told of earlier processes of its job, the first one leads at once, asks,
-// waits for so many nodes that no other round can run, or goes on looking for the job that it remembers.
+// Which node leads without an election. Depending on its memory of earlier processes of its job, the first node leads
+// immediately, queries, waits until no other round can run, or continues to look for the job that it remembers.
 #include "rendezvous/node/memory.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class AFirstNode : public testing::Test {
     carry_out(node_->on(node_event::Begin{}, now()));
   }
   Now now() const { return {Time(nanoseconds(at_)), 0}; }
-  // Time passes, and the machine is asked whenever it wants to be.
+  // Passes time, and sends each Tick that is due.
   void pass(nanoseconds time) {
     const nanoseconds end = at_ + time;
     while (true) {
@@ -52,7 +52,7 @@ class AFirstNode : public testing::Test {
       trains_ = trains_ || std::holds_alternative<member_action::StartWorkers>(action);
     }
   }
-  // Others, who know nothing, come and answer.
+  // Other nodes without any memory join and answer.
   void welcome_others(int count) {
     for (int i = 0; i < count; ++i) {
       const LinkId link = 10 + static_cast<LinkId>(i);
@@ -103,7 +103,7 @@ TEST_F(AFirstNode, AsksForALeaseWhereThePlaceOfItsMemoryIsNew) {
   EXPECT_TRUE(trains_);
 }
 
-// It was killed while it asked, and the next one found what it had left: a record without a round.
+// It was killed while it queried, and the next process found its record, which has no round.
 TEST_F(AFirstNode, AsksForALeaseAlsoWhereAnotherOneHasNotAskedToTheEnd) {
   start({.self = {}, .job_elsewhere = false, .places = {}, .kept = false});
   pass(seconds(2));
@@ -116,8 +116,8 @@ TEST_F(AFirstNode, AsksForALeaseAlsoWhereAnotherOneHasNotAskedToTheEnd) {
   EXPECT_FALSE(kept_->record.place_is_new);
 }
 
-// All of its nodes are signalled while it looks for some that are elsewhere: were it to be elected anew for those, nobody could
-// save.
+// All of its nodes get a signal while it looks for nodes elsewhere. If it stepped down to be elected again for those, no node
+// could save.
 TEST_F(AFirstNode, StepsDownForNobodyWhileItsJobIsStopped) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .places = {{"10.0.0.9", 7}}, .kept = true});
@@ -138,7 +138,7 @@ TEST_F(AFirstNode, WaitsForAllWhereAJobMayRunOnAnyOfThem) {
   EXPECT_TRUE(leads());
   EXPECT_FALSE(trains_);
   ASSERT_TRUE(kept_);
-  EXPECT_TRUE(kept_->record.job_elsewhere);  // the next process here must know it too
+  EXPECT_TRUE(kept_->record.job_elsewhere);  // the next process here must also know it
 }
 
 TEST_F(AFirstNode, TakesTheUsersWordThatNoneRuns) {
@@ -164,7 +164,7 @@ TEST_F(AFirstNode, GrantsNothingBeforeAllOfThemKnowTheRound) {
   EXPECT_TRUE(trains_);
 }
 
-// A timer was enough to make it forget, and to train beside the others.
+// Earlier, a timeout was enough to make it forget the round, and to train at the same time as the others.
 TEST_F(AFirstNode, DoesNotForgetARoundSinceNobodyAnswers) {
   start(a_round_of_three());
   pass(seconds(300));

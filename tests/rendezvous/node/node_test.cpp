@@ -1,4 +1,4 @@
-// What a node without a coordinator makes of those that dial it.
+// How a node without a coordinator treats the nodes that dial it.
 #include "rendezvous/node/node.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST_F(OneNode, TakesAnElectorThatMakesSense) {
   EXPECT_EQ(refusal(hear(hello())), nullptr);
 }
 
-// It would be the newest round of all, of which nobody has a majority: no election could be won.
+// It would be the newest round of all, but no majority has it: no election could be won.
 TEST_F(OneNode, RefusesAnElectorWhoseRoundsMakeNoSense) {
   Hello elector = hello();
   elector.state.promised_term = ~std::uint64_t{0};

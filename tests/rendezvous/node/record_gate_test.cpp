@@ -1,4 +1,4 @@
-// What waits for a node's record, and what does not.
+// Which messages wait for a node's record, and which do not.
 #include "rendezvous/node/record_gate.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST_F(Gate, AVoteIsCastWhenItIsWritten) {
 TEST_F(Gate, AVoteThatCannotBeWrittenIsNotCast) {
   remember(record(5, 4));
   to_leader(Vote{.term = 5, .promised_term = 5, .echo = 1});
-  to_leader(Vote{.term = 4, .promised_term = 5, .echo = 1});  // a refusal is no vote
+  to_leader(Vote{.term = 4, .promised_term = 5, .echo = 1});  // a refusal is not a vote
   const auto now = gate_.written(false);
   ASSERT_EQ(now.size(), 1u);
   EXPECT_FALSE(std::get<Vote>(std::get<node_action::ToListener>(now.front()).message).given());
@@ -75,7 +75,7 @@ TEST_F(Gate, PingsGoOnAndSayOnlyWhatIsWritten) {
   remember(record(4, 5));
   now = to_leader(Ping{.stamp = 10, .echo = 9, .realtime_ns = 0, .installed = {3, 5}});
   ping = std::get<Ping>(std::get<node_action::ToListener>(now.front()).message);
-  EXPECT_EQ(ping.echo, 0);  // a promise that is not written yet is none
+  EXPECT_EQ(ping.echo, 0);  // an unwritten promise does not count
 
   gate_.written(true);
   gate_.written(true);
@@ -90,9 +90,9 @@ TEST_F(Gate, ReleasesWaitAndPongsOvertakeThem) {
   roster.roster.origin = {3, 5};
   remember(roster);
   EXPECT_TRUE(to_member(Release{.id = {3, 5}}).empty());
-  EXPECT_TRUE(to_member(RoundOver{.round = {3, 5}}).empty());  // of a round that it does not know yet
+  EXPECT_TRUE(to_member(RoundOver{.round = {3, 5}}).empty());  // about a round that it does not know yet
   EXPECT_TRUE(pass(node_action::CloseLink{kMemberLink}).empty());
-  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // its session counts in order
+  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // its session counts messages in order
   EXPECT_EQ(to_member(Received{}).size(), 1u);
   const auto pong = to_member(Pong{.echo = 1, .stamp = 2, .realtime_ns = 0, .grant_ns = 5, .committed = {3, 5}});
   ASSERT_EQ(pong.size(), 1u);
@@ -143,7 +143,7 @@ TEST_F(Gate, WorkersThatWereNotStartedAreGrantedTimeAndStoppedHere) {
   EXPECT_TRUE(pass(member_action::StopWorkers{}).empty());
   EXPECT_TRUE(gate_.take_unstarted());
   EXPECT_FALSE(gate_.take_unstarted());
-  EXPECT_TRUE(pass(member_action::StopWorkers{}).empty());  // there is nothing to stop
+  EXPECT_TRUE(pass(member_action::StopWorkers{}).empty());  // no workers to stop
   EXPECT_FALSE(gate_.take_unstarted());
   EXPECT_TRUE(gate_.written(true).empty());
   EXPECT_EQ(pass(member_action::StartWorkers{}).size(), 1u);

@@ -1,4 +1,4 @@
-// Sessions: whatever connections lose, each message comes once and in order.
+// Sessions: each message arrives once and in order, for any loss of connections.
 #include "rendezvous/node/session.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ FromCoordinator answer(std::uint64_t id) {
   return answer;
 }
 
-// Both ends of one session, and what is on its way between them.
+// Both ends of one session, and the messages in flight between them.
 struct BothEnds {
   SessionEnd<FromMember, FromCoordinator> member;
   SessionEnd<FromCoordinator, FromMember> coordinator;
@@ -58,7 +58,7 @@ struct BothEnds {
     }
     down.pop_front();
   }
-  // What is on its way is lost; both say what they have had.
+  // Messages in flight are lost; both ends exchange their counts.
   bool reset() {
     up.clear();
     down.clear();
@@ -123,7 +123,7 @@ TEST(Session, KeepsNothingThatWasHad) {
   EXPECT_TRUE(ends.member.missing().empty());
 }
 
-// Values of the store are up to 16 MiB: nobody waits for a ping before the other side need not keep them any more.
+// Values of the store have up to 16 MiB: they are confirmed before the next ping, so that the other side can drop them.
 TEST(Session, ConfirmsLargeMessagesAtOnce) {
   BothEnds ends;
   StoreAsk large;
@@ -137,7 +137,7 @@ TEST(Session, ConfirmsLargeMessagesAtOnce) {
   EXPECT_FALSE(ends.coordinator.confirmation().has_value());
 }
 
-// A person's questions have up to 4 KiB, so they count as what they are.
+// A user's query has up to 4 KiB, so its real size counts.
 TEST(Session, QuestionsWeighAsMuchAsTheirText) {
   const std::string text(kMaxQuestionBytes, 'q');
   EXPECT_GE(weight_of(FromMember(JobQuestion{.text = text})), text.size());
@@ -146,16 +146,16 @@ TEST(Session, QuestionsWeighAsMuchAsTheirText) {
   const auto questions = static_cast<int>((1u << 20) / text.size());
   for (int i = 0; i < questions; ++i) ends.say_down(NodeQuestion{.text = text});
   for (int i = 0; i < questions; ++i) ends.deliver_down();
-  EXPECT_TRUE(ends.member.confirmation().has_value());  // so that the coordinator keeps 1 MiB of them at most
+  EXPECT_TRUE(ends.member.confirmation().has_value());  // so that the coordinator keeps at most 1 MiB of them
 }
 
 TEST(Session, GoesOnFromNowhereElse) {
   BothEnds ends;
   ends.say_up(ask(0));
-  EXPECT_FALSE(ends.member.resume(2));  // more than was said
+  EXPECT_FALSE(ends.member.resume(2));  // more than was sent
   ends.deliver_up();
   ends.member.hear(FromCoordinator(Received{1}));
-  EXPECT_FALSE(ends.member.resume(0));  // what is missing is kept no more
+  EXPECT_FALSE(ends.member.resume(0));  // the missing messages are no longer kept
 }
 
 // ---- of a coordinator ----
@@ -216,7 +216,7 @@ TEST_F(Resumption, NoticesAConnectionThatBrokeOnTheOtherSideOnly) {
   EXPECT_EQ(sessions_.link_behind(6), 6u);
 }
 
-// Only a broken or hostile member asks for this.
+// Only a broken or hostile member requests this.
 TEST_F(Resumption, NeverTakesAConnectionThatCarriesASession) {
   EXPECT_FALSE(sessions_.resume(5, back()).has_value());
   sessions_.accept(6);
@@ -240,7 +240,7 @@ TEST_F(Resumption, IsBoundedByTheLease) {
   EXPECT_EQ(quick.next_deadline(), time_ + milliseconds(400));
 }
 
-// One that gave its memory up is somebody else to the coordinator.
+// A node that gave up its memory is another node for the coordinator.
 TEST(LeaderSessionOfANode, IsNamedByTheIdentityThatItHasNow) {
   LeaderSession session(Rules{}, NodeId{1}, /*incarnation=*/9);
   session.said_hello(kDialled | 1, /*attempt=*/1);

@@ -1,4 +1,4 @@
-// Whom a candidate counts: those rules of succession.hpp and of the vote that only rare schedules need, so that few seeds of
+// Which nodes a candidate counts: rules of succession.hpp and of the vote that only rare schedules need, so that few seeds of
 // the simulator show them.
 #include "rendezvous/node/succession.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Three nodes took part in round 1 of term 1, which is committed; node 1 coordinated it and is gone, node 2 stands.
+// Three nodes took part in round 1 of term 1, which is committed. Node 1 coordinated it and is gone; node 2 is the candidate.
 class ThreeNodes : public testing::Test {
  protected:
   static PersistentState state(RoundId round, std::int32_t rank) {
@@ -69,7 +69,7 @@ TEST_F(ThreeNodes, CountsANodeThatIsThereTwiceOnce) {
   EXPECT_FALSE(stands());
 }
 
-// A connection that was cut may end long after its node said more over another one.
+// A cut connection may close long after its node has sent newer data over another one.
 TEST_F(ThreeNodes, CountsANodeByWhatItSaidLastWhicheverConnectionCameFirst) {
   succession_.add(7, hello(3, 1, state({1, 0}, 2)));
   EXPECT_FALSE(stands());
@@ -87,7 +87,7 @@ TEST_F(ThreeNodes, AVoteForAnotherTermOrFromNobodyIsNone) {
 
 // ---- many nodes ----
 
-// What a candidate that is part of the round says of its electors.
+// A candidate's result for its electors; the candidate is part of the round.
 struct Opinion {
   bool attempt = false;
   std::optional<PersistentState> won;
@@ -104,12 +104,12 @@ Opinion opinion_of(Succession& succession, PersistentState state, const Roster& 
   Opinion opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
   if (succession.election()) self.state.promised_term = succession.election()->term;
   opinion.won = succession.won(self);
-  if (opinion.won) opinion.won->promised_term = 0;  // of another election
+  if (opinion.won) opinion.won->promised_term = 0;  // another election
   return opinion;
 }
 
-// The coordinator had counted a failure in round 1 and released round 2, of which it alone had heard. Whoever inherits round 1
-// also inherits that count, and hears of the failure once more.
+// The coordinator had counted a failure in round 1 and released round 2, which no other node received. A node that inherits
+// round 1 also inherits that count, and gets a report of the failure again.
 TEST_F(ThreeNodes, KnowsWhetherTheBudgetHasCountedTheFailureOfTheRoundThatItInherits) {
   PersistentState newer = state({1, 2}, 0);
   newer.previous = state_.current;
@@ -129,7 +129,8 @@ TEST_F(ThreeNodes, KnowsWhetherTheBudgetHasCountedTheFailureOfTheRoundThatItInhe
   }
 }
 
-// Counting by ones comes to what counting all from nothing does, whatever nodes know, and in whatever order they come and go.
+// Incremental counting gives the same result as a full count, for all states of the nodes and all orders in which they join and
+// leave.
 TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
   constexpr int kNodes = 7;
   int with_a_majority = 0;
@@ -200,7 +201,7 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
   EXPECT_GT(with_a_majority, 100);
 }
 
-// Each is counted when it comes and when it votes, and once more when the round that is asked about changes.
+// Each is counted when it joins and when it votes, and once more when the counted round changes.
 TEST(Electors, TenThousandCostTenThousandSteps) {
   constexpr std::int32_t kNodes = 10000;
   const auto standing_of = [](std::int32_t rank) {

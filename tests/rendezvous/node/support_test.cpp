@@ -1,5 +1,5 @@
-// Which rounds a candidate's electors support when some of them lack the newest one: the round before counts alone as soon as
-// too many of its nodes say so for the newest to have been committed, and not before.
+// Which rounds a candidate's electors support if some of them lack the newest one. The previous round counts alone as soon as
+// so many of its nodes lack the newest round that it cannot have been committed, and not before.
 #include "rendezvous/node/support.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using Majority = Support::Majority;
 const Config kBefore{.id = {1, 1}, .born = 1, .nodes = 3, .rank = 0};
 const Config kNewest{.id = {1, 2}, .born = 1, .nodes = 5, .rank = 0};
 
-// Node N has rank N in both rounds. Of the newest round, which has two nodes more, too few are ever here.
+// Node N has rank N in both rounds. The newest round has two more nodes, and too few of its nodes are ever connected.
 class WhoLacksTheRound : public testing::Test {
  protected:
   void SetUp() override { support_.count_for(kNewest, before_, released_); }
@@ -48,7 +48,7 @@ TEST_F(WhoLacksTheRound, OneOfThreeLeavesTwoThatMayHaveCommittedIt) {
 TEST_F(WhoLacksTheRound, NobodyOfThoseWhoAreHere) {
   const Hello one = hello(1, has(1));
   support_.add(1, one);
-  EXPECT_EQ(majority(has(0)), Majority::kNone);  // the others of the newest round may lead it
+  EXPECT_EQ(majority(has(0)), Majority::kNone);  // the other nodes of the newest round may lead it
 }
 
 TEST_F(WhoLacksTheRound, TwoOfThreeCannotHaveCommittedIt) {
@@ -75,7 +75,7 @@ TEST_F(WhoLacksTheRound, ItGoesOrInstallsIt) {
   EXPECT_EQ(majority(lacks(0)), Majority::kNone);
 }
 
-// Nodes that say that they have the same rank, one of which is the candidate's own: one seat that lacks the round.
+// Nodes that report the same rank, one of them the candidate's own, count as one rank without the round.
 TEST_F(WhoLacksTheRound, ASeatIsCountedOnce) {
   const Hello own_seat = hello(7, lacks(0)), one = hello(2, has(2));
   support_.add(1, own_seat);
@@ -91,7 +91,7 @@ TEST_F(WhoLacksTheRound, ASeatIsCountedOnce) {
   EXPECT_EQ(majority(has(-1)), Majority::kOfPrevious) << "another one of that seat still says so";
 }
 
-// A spare, and who joins, was not asked to commit it.
+// A spare, or a node that joins, is not needed to commit the round.
 TEST_F(WhoLacksTheRound, WhoHadNoSeatBeforeDoesNotCount) {
   const Hello spare = hello(7, lacks(-1)), one = hello(1, has(1));
   support_.add(1, spare);
@@ -99,7 +99,7 @@ TEST_F(WhoLacksTheRound, WhoHadNoSeatBeforeDoesNotCount) {
   EXPECT_EQ(majority(lacks(0)), Majority::kNone);
 }
 
-// An arbiter installs nothing: that it "lacks" the round says nothing.
+// An arbiter does not install rounds, so it must not count as a node that "lacks" the round.
 TEST_F(WhoLacksTheRound, AnArbitersSeatDoesNotCount) {
   before_ = {.id = {1, 1}, .born = 1, .nodes = 2, .rank = 0, .arbiter = Arbiter::kEtcd, .founder = {9}};
   support_.count_for(kNewest, before_, released_);

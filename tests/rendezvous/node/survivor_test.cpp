@@ -1,5 +1,5 @@
-// The second of two nodes, after the guardian of the first has said that its agent is dead: what it leads, at which address,
-// and that it keeps the vote of the dead one when it has to be elected again. And what is no such word: a refused connection.
+// The second of two nodes, after the guardian of the first has reported that its agent is dead: what it leads, at which
+// address, and that it keeps the dead node's vote in later elections. Also: a refused connection is no such report.
 #include <gtest/gtest.h>
 
 #include "common/base/exit_code.hpp"
@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 constexpr LinkId kNewcomer = 10;
 
-// Round 1 of the node that is left was committed without the one that handed over in round 0.
+// Round 1 of the remaining node was committed without the node that handed over in round 0.
 TEST(WhoHandedOver, HasTheRoundThatItsSuccessorReleased) {
   const Config before{.id = {1, 0}, .born = 1, .nodes = 2, .rank = 1};
   const HandOver said{.node = {1}, .state = {.promised_term = 1, .current = {.id = {1, 0}, .born = 1, .nodes = 2, .rank = 0}}};
@@ -102,11 +102,11 @@ class ASurvivor : public testing::Test {
   std::uint64_t hellos_ = 0;
   std::optional<Release> started_;
   std::optional<node_action::Finish> finish_;
-  std::optional<int> refused_;  // how many connections were, once they are
+  std::optional<int> refused_;  // number of refused connections
   bool has_led_ = false;
 };
 
-// A healthy coordinator refuses connections as well, where it has closed the port at which the job met; and so does a firewall.
+// A healthy coordinator also refuses connections after it has closed the port at which the job met, and so does a firewall.
 TEST_F(ASurvivor, IsNoneForARefusedConnection) {
   train_with_the_first(/*min_nodes=*/1);
   refused_ = 0;
@@ -119,7 +119,7 @@ TEST_F(ASurvivor, IsNoneForARefusedConnection) {
   EXPECT_EQ(finish_->exit_code, static_cast<int>(ExitCode::kMinority)) << finish_->why;
 }
 
-// No socket leads to the coordinator of its own process, and workers were told an empty MASTER_ADDR.
+// There is no connection to the coordinator of its own process, and workers once got an empty MASTER_ADDR.
 TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {
   start(/*min_nodes=*/1);
   ASSERT_TRUE(leads());
@@ -130,7 +130,7 @@ TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {
   EXPECT_EQ(started_->coordinator.address, (Address{"10.0.0.2", 7}));
 }
 
-// The first node's agent is started again. It has forgotten everything but that there was a job, so its terms are late ones.
+// The first node's agent is restarted. It only remembers that there was a job, so its terms are late ones.
 TEST_F(ASurvivor, IsElectedAgainForWhoeverHasPromisedALaterTerm) {
   start(/*min_nodes=*/2);
   ASSERT_TRUE(leads());

@@ -1,4 +1,4 @@
-// Ranks of a round, against torchrun's numbering.
+// Ranks of a round, compared with torchrun's numbering.
 #include "rendezvous/protocol/ranks.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The arbiters' ports: the shared run directory for real, and etcd's words, which tests/whole_program/test_lone_survivor.py
-// says to a real server. Nobody waits longer than was said.
+// The arbiters' ports: a real shared run directory, and etcd's messages, which tests/whole_program/test_lone_survivor.py sends
+// to a real server. No query waits longer than its limit.
 #include "rendezvous/shell/arbiter_port.hpp"
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
   const std::string place = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
   EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);
   EXPECT_EQ(reply_of(io, other, place, "other").answer, BallotAnswer::kOthers);
-  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);  // the answer may have been lost
+  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);  // asked again: the first answer may have been lost
   const std::string next = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 8}});
   EXPECT_EQ(reply_of(io, other, next, "other").answer, BallotAnswer::kMine);
 }
@@ -80,7 +80,7 @@ TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
   DirectoryArbiter elsewhere(io, second.path());
   EXPECT_NE(arbiter.probe(kPatience), elsewhere.probe(kPatience));
 
-  // Another folder takes its place.
+  // Another folder replaces it.
   const std::filesystem::path away = first.path().string() + "-away";
   std::filesystem::rename(first.path(), away);
   std::filesystem::create_directory(first.path());

@@ -1,5 +1,4 @@
-// The port at which a farewell is heard: only with the key, only of the round that it names, and whoever says it hears it
-// again.
+// The port that receives farewells: only with the key, only for the named round, and with an echo to the sender.
 #include "rendezvous/shell/farewell_port.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +26,7 @@ TEST(FarewellPort, HearsWhoKnowsTheKey) {
   wrong[31] ^= 1U;
   say(farewell_text(wrong, {3, 4}));
   std::string other_round = farewell_text(port.key(), {3, 4});
-  other_round[15 + 15] = 5;  // a farewell of one round says nothing of another
+  other_round[15 + 15] = 5;  // a farewell of one round is invalid for another
   say(other_round);
   const std::string right = farewell_text(port.key(), {3, 7});
   say(right);

@@ -1,4 +1,4 @@
-// NodeShell where it meets somebody who is no use: what it says then. Whole jobs are in tests/whole_program.
+// Messages of NodeShell about unusable peers. Tests of whole jobs are in tests/whole_program.
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 using namespace rendezvous;
 
 TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
-  ::unsetenv("HOME");  // it is to be remembered nowhere
+  ::unsetenv("HOME");  // the node must not write a record
   ::unsetenv("XDG_STATE_HOME");
   const std::vector<int> inherited = inherited_sockets();  // from the process that started the test
   Net net;
@@ -33,7 +33,7 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   settings.run_id = "job";
   settings.meet_host = "127.0.0.1";
   settings.meet_port = listener->local().port();
-  settings.node.member.lease = milliseconds(1800);  // so long it waits for a word on each connection
+  settings.node.member.lease = milliseconds(1800);  // the limit for the first message on each connection
   std::vector<std::string> said;
   auto shell = std::make_unique<NodeShell>(
       net.io, std::move(settings),
@@ -45,13 +45,13 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   ASSERT_TRUE(net.run_until([&] { return !said.empty(); }));
   const std::size_t calls = callers.size();
   EXPECT_NE(said.front().find("took the connection, and then nothing came"), std::string::npos) << said.front();
-  ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // it goes on trying
+  ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // it continues to retry
   EXPECT_EQ(said.size(), 1U);
-  EXPECT_EQ(inherited_sockets(), inherited);  // of the ports, the call to the coordinator and the farewell port
+  EXPECT_EQ(inherited_sockets(), inherited);  // includes the ports, the connection to the coordinator and the farewell port
 
   shell.reset();
   net.io.restart();
-  net.io.poll();  // a call that was under way ends by being cancelled
+  net.io.poll();  // a pending connect ends with a cancellation
 }
 
 // The listener duplicates the descriptor of such a connection to pass it on.
@@ -87,7 +87,7 @@ TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
   net.run_ready();
 }
 
-// The line tells the user why the node comes back as a new one.
+// The line explains to the user why the node comes back as a new one.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;
   ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);

@@ -1,4 +1,4 @@
-// The file in which a node is remembered: what is written is read, nobody else reads it, and each agent has its own.
+// The file of a node's record: reading returns the written data, no other user can read it, and each agent has a separate file.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
   ASSERT_TRUE(first->write(some_node()));
   EXPECT_FALSE(second->read().self);
   first.reset();
-  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // who comes back after a crash is who it was
+  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // an agent keeps its identity after a crash
 }
 
 TEST(RecordFile, OnceForgottenNothingStays) {
@@ -112,7 +112,7 @@ TEST(RecordFile, AFolderThatIsNewSaysNothing) {
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// What is lost leaves a trace: the job that it was about may be running elsewhere.
+// A lost record leaves a trace: its job may be running elsewhere.
 void expect_a_job_elsewhere(const Memory& memory) {
   EXPECT_FALSE(memory.self);
   EXPECT_TRUE(memory.job_elsewhere);
@@ -162,7 +162,7 @@ TEST(RecordFile, ADamagedOneIsSetAside) {
   expect_set_aside(record_with(Place("/roster/nodes/0"), nlohmann::json::parse("[[[[[[[[1]]]]]]]]")));
 }
 
-// A pipe in its place would be waited for without end, and a file of gigabytes would be read into memory.
+// Opening a pipe in its place would block forever, and a file of gigabytes would be read into memory.
 TEST(RecordFile, OneThatIsNoFileIsSetAside) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
@@ -195,7 +195,7 @@ TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
   EXPECT_EQ(text_of(folder.path() / "job"), newer);
 }
 
-// From here on flock() fails in this process, as on Lustre or NFS without locks.
+// From here on flock() fails in this process, as on Lustre or on NFS without locks.
 void refuse_locks() {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
@@ -219,7 +219,7 @@ TEST(RecordFile, AFolderWithoutLocksIsNamedAndKeepsNoFile) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Only root can set such a host name. The folder must still be below the state's folder.
+// Only root can set such a host name. The record's folder must still be inside the state folder.
 TEST(RecordFolder, AHostNameIsOneComponentOfItsPath) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
   EXPECT_EXIT(
@@ -281,7 +281,7 @@ TEST(JobMarker, SaysThatAJobRunsUntilItIsOver) {
   EXPECT_FALSE(read().kept);
   JobMarker marker(folder.path() / "nodes.json");
   marker.note_over();
-  EXPECT_FALSE(read().kept);  // there was none
+  EXPECT_FALSE(read().kept);  // there was no marker
   marker.note_running();
   expect_a_job_elsewhere(read());
   marker.note_over();

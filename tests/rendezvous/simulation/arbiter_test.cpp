@@ -1,5 +1,5 @@
-// Jobs of which each node may go on alone, with an arbiter: whatever the seed chooses, of two nodes one goes on; and for each
-// rule about arbiters, without it some seed fails. ./dev test --long runs 60,000 seeds.
+// Jobs with an arbiter, where each node may continue alone: of two nodes exactly one continues, for every seed. And for each
+// rule about arbiters, some seed fails without it. ./dev test --long runs 60,000 seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,14 +31,14 @@ std::string story_with_arbiter(Scenario scenario) {
   return text;
 }
 
-// A process that is stopped while a start waits for its disk: it wakes when its grant is over, and nobody must start.
+// A process is stopped while a start waits for its disk. It wakes when its grant is over, and no worker may start.
 TEST(ArbiterSimulation, AStartThatWaitedForTheDiskTooLongIsNone) {
   EXPECT_EQ(simulate(with_arbiter(53168)).violation, "") << story_with_arbiter(with_arbiter(53168));
 }
 
-// 14810 and 40935: a node that left had a seat in the next round, and nobody could release another one. 18896: a host slept
-// past its patience, was elected as it woke, and was over for itself. The others showed that the simulator's own rules were
-// wrong.
+// 14810 and 40935: a node that left had a rank in the next round, and no node could release another round. 18896: a host was
+// suspended for longer than its search limit. It was elected as it woke, and then ended itself. The others showed errors in the
+// simulator's own rules.
 TEST(ArbiterSimulation, SeedsThatWereStuck) {
   for (const std::uint64_t seed : {14810u, 18896u, 22017u, 40935u, 55952u}) {
     const Result result = simulate(with_arbiter(seed));

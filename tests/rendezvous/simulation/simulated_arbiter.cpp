@@ -1,5 +1,5 @@
-// The part of World (simulated_world.hpp) that decides between two nodes: an arbiter that is away for a while, for some or for
-// all, and whose answers come late or never, also after it has decided.
+// The part of World (simulated_world.hpp) that decides between two nodes: an arbiter that is unreachable for a while, for some
+// or for all nodes. Its answers are late or lost, even after it has decided.
 #include <algorithm>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"
@@ -14,7 +14,7 @@ constexpr Nanos kArbiterTimeout = kSecond;  // a fifth of the lease
 void World::build_arbiter() {
   arbiter_random_.seed(scenario_.seed + 9173);
   min_nodes_ = 1;
-  max_nodes_ = static_cast<std::int32_t>(agents_.size());  // with spares nobody can count how many nodes may be elsewhere
+  max_nodes_ = static_cast<std::int32_t>(agents_.size());  // with spares the number of nodes elsewhere is unknown
   arbiter_away_.resize(agents_.size());
   const auto some_time = [&] {
     const Nanos from = static_cast<Nanos>(arbiter_random_() % 40000) * kMs;
@@ -50,7 +50,7 @@ void World::ask_arbiter(int index, const node_action::AskArbiter& action) {
   schedule(time_ + kArbiterTimeout, Event::Kind::kArbiterAnswers, index, number, life);
 }
 
-// It hears whoever asked, gone meanwhile or not.
+// The arbiter gets the query even if the node that sent it is gone.
 void World::arbiter_hears(const Event& event) {
   Question& question = questions_[static_cast<std::size_t>(event.b)];
   const auto [vote, is_new] = arbiter_votes_.try_emplace({question.ballot.founder, question.ballot.origin}, question.self);

@@ -1,4 +1,4 @@
-// The part of World (simulated_world.hpp) that goes wrong: workers, and what befalls hosts, networks and nodes until all heals.
+// The part of World (simulated_world.hpp) that injects faults: into workers, hosts, networks and nodes, until all faults end.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -89,7 +89,7 @@ void World::fault() {
                          (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
     disturb(agent, agent.frozen_until);
     tell(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
-  } else if (kind < 60) {  // two sides, or one way
+  } else if (kind < 60) {  // both ways, or one way
     const Nanos until = time_ + (chance(40) ? between(100 * kMs, 4 * kSecond) : between(4 * kSecond, 20 * kSecond));
     const bool both_ways = chance(60);
     std::string side;
@@ -107,7 +107,7 @@ void World::fault() {
     }
     tell("partition" + std::string(both_ways ? "" : ", one way, from") + ":" + side + " for " +
          std::to_string((until - time_) / kMs) + " ms");
-  } else if (kind < 70) {  // one node's cable, or what it sends, or what it gets
+  } else if (kind < 70) {  // one node's cable, or only its outgoing or incoming direction
     const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
     const int way = static_cast<int>(between(0, 2));
     disturb(agent, until);
@@ -120,7 +120,7 @@ void World::fault() {
           : way == 1 ? " hears nothing for "
                      : " is not heard for ") +
          std::to_string((until - time_) / kMs) + " ms");
-  } else if (late_answers) {  // answers come late, and then it is gone
+  } else if (late_answers) {  // answers are late, and then the node is lost
     const int other = some_agent();
     if (!agent.node || other == victim) return;
     const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
@@ -130,7 +130,7 @@ void World::fault() {
     tell("what " + name(victim) + " says to " + name(other) + " is late by " +
          std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
     if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
-  } else if (kind < 84) {  // connections are reset, and each side sees it for itself
+  } else if (kind < 84) {  // connections are reset, and each side notices it separately
     tell("connections of " + name(victim) + " are reset");
     disturb(agent, time_);
     const auto links = agent.links;
@@ -158,7 +158,7 @@ void World::stop_requested(int index, bool saves) {
 void World::kill(int victim, bool silent) {
   tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
   Agent& agent = agents_[static_cast<std::size_t>(victim)];
-  agent.left = agent.left || (agent.node_is_over && agent.asked_to_stop);  // it waits for its workers only
+  agent.left = agent.left || (agent.node_is_over && agent.asked_to_stop);  // it waits only for its workers
   end_process(victim, silent);
   if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
@@ -166,7 +166,7 @@ void World::kill(int victim, bool silent) {
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
 }
 
-// What is on its way is lost, more or less of it, and each side sees the end for itself: later, or only when it tries again.
+// Some or all data in flight is lost, and each side notices the end separately: later, or only when it sends again.
 void World::reset(int link_index) {
   Link& link = links_[static_cast<std::size_t>(link_index)];
   const bool at_once = later_chance(50);
@@ -180,8 +180,8 @@ void World::reset(int link_index) {
   }
 }
 
-// Something that its loop calls does not return (a resolver, a file system), while guardian, workers and disk go on. Afterwards
-// timers that are due and what connections have brought are handled in any order.
+// A call of the agent's loop does not return (a resolver, a file system), while guardian, workers and disk continue. Afterwards
+// due timers and received data are handled in any order.
 void World::block_loop(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
@@ -195,7 +195,7 @@ Nanos World::goes_on_at(const Agent& agent) {
   return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kGoesOnWithin / 3000 : 0);
 }
 
-// A laptop is closed, a virtual machine is paused: nothing of the host goes on, the guardian neither.
+// A laptop is closed, a virtual machine is paused: the whole host stops, including the guardian.
 void World::sleep(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
@@ -207,12 +207,12 @@ void World::sleep(int index, Nanos length) {
   schedule(agent.asleep_until, Event::Kind::kWake, index);
 }
 
-// The guardian's timer comes first: workers whose grant is over by their host's clock do nothing any more.
+// The guardian's timer fires first: workers whose grant is over by their host's clock do nothing any more.
 void World::wake(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || agent.asleep_until != time_) return;
   if (local(agent, time_ - agent.guardian_late) < agent.until_local) return check_training(index);
-  if (agent.launcher) return;  // its guardian has a timer
+  if (agent.launcher) return;  // the launcher's guardian has its own timer
   tell(name(index) + ": its guardian ends its workers");
   rounds_[agent.round].failed = true;
   workers_gone(agent, index);
@@ -220,7 +220,8 @@ void World::wake(int index) {
   schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
 }
 
-// The machine starts anew, or its container does: of what was kept it shows only that there was something, or not even that.
+// The machine or its container is restarted. Of the persistent state it keeps only the fact that there was some, or not even
+// that.
 void World::lose_memory(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.disk.self && !agent.disk.job_elsewhere) return;
@@ -230,7 +231,7 @@ void World::lose_memory(int index) {
   agent.disk.kept = !in_containers_;
 }
 
-// The agent is dead, its machine is not: its guardian says so once it has reaped all workers.
+// The agent is dead, but its machine is up: its guardian sends a farewell after it has reaped all workers.
 void World::entrust_farewell(Agent& agent, int index, bool silent) {
   const coordinator_action::Entrust entrusted = std::exchange(agent.entrusted, {});
   if (silent || entrusted.to.port == 0) return;
@@ -240,7 +241,7 @@ void World::entrust_farewell(Agent& agent, int index, bool silent) {
            std::ssize(farewells_) - 1, agent.life);
 }
 
-// It takes the identity from whoever comes after, unless somebody has come: that one votes as before.
+// The guardian first removes the identity for later processes, unless a new process already has it: that one votes as before.
 void World::say_farewell(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   const coordinator_action::Entrust& entrusted = farewells_[static_cast<std::size_t>(event.b)];
@@ -290,7 +291,7 @@ void World::get_loose(int index) {
   }
 }
 
-// All are at work: for the first time, or again.
+// All nodes train, for the first time or again.
 void World::note_full(const Round& round) {
   if (!scenario_.loses_coordinator) return;
   if (coordinator_lost_ == 0 && round.first.nodes == std::ssize(agents_)) {
@@ -329,8 +330,8 @@ void World::write(int index, const member_action::Remember& action) {
   schedule(agent.last_write, Event::Kind::kWritten, index, 0, agent.life);
 }
 
-// The disk knows nothing of a process that is stopped. One write of many fails, and all that is remembered then is that there
-// was something. With spares nobody can count how many nodes may be elsewhere.
+// The disk also finishes writes of a stopped process. A few writes fail, and then only the fact is remembered that there was a
+// record. With spares the number of nodes elsewhere is unknown.
 void World::write_is_done(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.writing.empty()) return;
@@ -359,7 +360,7 @@ void World::write_was_heard(int index, bool ok) {
   if (ok && agent.node) deliver(index, node_event::Local{member_event::RecordWritten{}});
 }
 
-// One of those that a scheduler sends to all nodes.
+// One of the signals that a scheduler sends to all nodes.
 void World::signal(int index) {
   if (!std::exchange(signals_came_, true)) {
     const auto leads = [](const Agent& agent) { return agent.node && agent.node->coordinator() != nullptr; };
@@ -383,7 +384,7 @@ void World::signal(int index) {
   stop_requested(index);
 }
 
-// The round ends for another reason within the same 20 ms: whoever is left still saves.
+// The round ends for another reason within the same 20 ms: the remaining nodes still save.
 void World::lose_one_amid_signals(int leader) {
   std::mt19937_64 losses(scenario_.seed + 1618);
   const Round& round = rounds_[agents_[static_cast<std::size_t>(leader)].round];
@@ -394,7 +395,7 @@ void World::lose_one_amid_signals(int leader) {
   schedule(time_ + static_cast<Nanos>(losses() % 20) * kMs, Event::Kind::kLostAmidSignals, victim, 0, agent.life);
 }
 
-// All from each other.
+// Cuts all nodes off from each other.
 void World::cut_off(Nanos length) {
   if (recovering_) return;
   tell("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
@@ -402,7 +403,7 @@ void World::cut_off(Nanos length) {
   for (Agent& agent : agents_) disturb(agent, time_ + length);
 }
 
-// A spot instance is reclaimed, a machine is drained. `saves`: its workers cannot be held, so all save first.
+// A spot instance is reclaimed, or a machine is drained. `saves`: its workers cannot be held, so all save first.
 void World::leave(int index, bool saves) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_ || signals_came_) return;
@@ -410,14 +411,14 @@ void World::leave(int index, bool saves) {
   stop_requested(index, saves);
 }
 
-// No more faults: networks heal, whoever is away comes back, and workers finish by and by.
+// No more faults: networks recover, lost nodes come back, and workers finish one by one.
 void World::recover() {
   tell("all faults are over");
   recovering_ = true;
   std::fill(blocked_.begin(), blocked_.end(), 0);
   slow_.clear();
   for (Agent& agent : agents_) agent.disk_stalls_until = std::min(agent.disk_stalls_until, time_);
-  // What remains slow has round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
+  // The remaining slow links have round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
   jitter_ = std::min(jitter_, 100 * kMs);
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
@@ -432,7 +433,7 @@ void World::recover() {
     } else if (agent.training && !all_are_signalled_) {
       schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
     }
-    // What waited for the end of a block or a freeze.
+    // Events that waited for the end of a block or a freeze.
     agent.timer_at = kNever;
     if (agent.node) set_timer(i);
   }

@@ -1,5 +1,6 @@
-// The part of World (simulated_world.hpp) that measures goodput: while nothing disturbs the nodes and enough of them are there,
-// a job trains. A rule that costs too much, or a state out of which nothing leads, shows here though no two rounds ever meet.
+// The part of World (simulated_world.hpp) that measures goodput: while nothing disturbs the nodes and enough of them are
+// connected, a job trains. This detects rules that cost too much and states without an exit, even if no two rounds ever
+// overlap.
 #include <algorithm>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"
@@ -7,14 +8,14 @@
 namespace ddprun::rendezvous::simulation {
 namespace {
 
-// From the end of a disturbance: a lease and a quarter until an election, and some attempts.
+// After the end of a disturbance: 1.25 leases until an election, and some attempts.
 constexpr Nanos kSettled = 10 * kSecond;
-// The floor: with spares the members of a round may be gone, and who looks for them gives up after 30 s at most.
+// The bound: with spares the members of a round may be gone, and a node that looks for them gives up after at most 30 s.
 constexpr Nanos kLongestIdle = 30 * kSecond;
 
 }  // namespace
 
-// Not where nodes leave for good, or forget: they may be needed for a majority, or be those that lead first.
+// Not calm if nodes have left permanently or lost their memory: they may be needed for a majority, or to lead first.
 bool World::is_calm() const {
   if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_ ||
       somebody_left_)

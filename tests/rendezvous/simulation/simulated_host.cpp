@@ -1,4 +1,4 @@
-// The part of World (simulated_world.hpp) that is the host of a launcher (simulated_launcher.hpp).
+// The part of World (simulated_world.hpp) that implements the host of a launcher (simulated_launcher.hpp).
 #include <algorithm>
 #include <utility>
 
@@ -55,7 +55,7 @@ class World::Host final : public LauncherHost {
   void leaves_for_good() override { world_.somebody_left_ = true; }
   void hangs(bool so) override { agent().hangs = so; }
   void finish(int exit_code, const std::string& why) override {
-    // Its node may not know of it: a second signal, or a worker that cannot be killed.
+    // Its node may not know of it, after a second signal or with a worker that cannot be killed.
     world_.end_agent(index_, {exit_code, why}, !agent().node_is_over);
   }
   void violate(const std::string& what) override { world_.violate(what); }
@@ -79,7 +79,7 @@ void World::make_launcher(int index) {
   agent.launcher->begin();
 }
 
-// It may be at work further up the stack.
+// The launcher may be active further up the stack.
 void World::retire_launcher(Agent& agent) {
   if (!agent.launcher) return;
   retired_launchers_.push_back(std::move(agent.launcher));
@@ -114,7 +114,7 @@ void World::call(const Event& event) {
   what();
 }
 
-// What waited for the end of a freeze that is over early.
+// Calls that waited for the end of a freeze which ends early.
 void World::hasten_calls() {
   for (const auto& [number, call] : calls_) {
     const Agent& agent = agents_[static_cast<std::size_t>(call.agent)];
@@ -122,7 +122,7 @@ void World::hasten_calls() {
   }
 }
 
-// The guardian looks when the grant may be over; it is extended often.
+// The guardian checks when the grant may be over, since the grant is extended often.
 void World::set_deadline(int index, Nanos until_local) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   agent.until_local = until_local;
@@ -154,7 +154,7 @@ void World::end_by_guardian(int index) {
   agent.launcher->guardian_ends_workers();
 }
 
-// Workers of other nodes may fail of it too, before they hear that the round is over.
+// Workers of other nodes may also fail because of it, before their node gets the end of the round.
 void World::fail_in_launcher(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   agent.broken = agent.launcher->fail_a_worker(leaving_happens_ && later_chance(15));

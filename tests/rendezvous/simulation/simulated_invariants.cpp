@@ -1,4 +1,4 @@
-// The part of World (simulated_world.hpp) that looks at every event for what must never be.
+// The part of World (simulated_world.hpp) that checks the invariants at every event.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous::simulation {
 
-// One coordinator a term.
+// At most one coordinator per term.
 void World::check_coordinator(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   const Coordinator* coordinator = agent.node->coordinator();
@@ -17,7 +17,7 @@ void World::check_coordinator(int index) {
     return;
   }
   if (agent.coordinates && agent.term_seen == coordinator->term()) return;
-  if (!agent.gate.promise_is_written()) return;  // it cannot have told anybody
+  if (!agent.gate.promise_is_written()) return;  // it cannot have informed any node
   if (!agent.coordinates) ++result_.successions;
   if (std::exchange(agent.heard_farewell, false)) ++result_.by_farewell;
   agent.coordinates = true;
@@ -33,7 +33,7 @@ void World::check_coordinator(int index) {
   }
 }
 
-// Every node hears the same of a round, each rank is given once, and they are contiguous.
+// Every node gets the same release of a round, each rank is assigned once, and ranks are contiguous.
 void World::note_release(int index, std::uint32_t life, const Release& release, int coordinator) {
   Round& round = rounds_[release.id];
   if (round.coordinator < 0) {
@@ -55,7 +55,7 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
               std::to_string(failures) + " failures");
     }
     for (const auto& [id, other] : rounds_) {
-      const bool began_anew = id.term >> 20U != release.id.term >> 20U;  // what was lost includes the budget
+      const bool began_anew = id.term >> 20U != release.id.term >> 20U;  // the lost state includes the budget
       if (other.full && !began_anew && id < release.id && other.first.budget.restart_count > release.budget.restart_count) {
         violate("round " + name(release.id) + " forgets restarts of round " + name(id));
       }
@@ -76,7 +76,7 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   round.lives[release.group_rank] = life;
   if (std::ssize(round.members) != release.nodes || !is_new) return;
   std::int32_t next = 0;
-  std::set<std::pair<int, std::uint32_t>> seen;  // a process that is gone and its successor may both be in it for a moment
+  std::set<std::pair<int, std::uint32_t>> seen;  // for a moment, a dead process and its successor may both be in it
   for (const auto& [rank, agent] : round.members) {
     if (!seen.emplace(agent, round.lives[rank]).second && !agents_[static_cast<std::size_t>(agent)].gave_up)
       violate(name(agent) + " is twice in round " + name(release.id));
@@ -87,8 +87,8 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   check_failure_is_known(round);
 }
 
-// Never two rounds at once: not of two coordinators, not on disjoint memberships, and nobody of the newer one in the older.
-// Workers count, whether their agent is alive or not.
+// Never two rounds at the same time: not of two coordinators, not on disjoint memberships, and no node of the newer round in
+// the older. Workers count, even if their agent is dead.
 void World::check_training(int index) {
   const RoundId own_id = agents_[static_cast<std::size_t>(index)].round;
   for (auto& [id, other] : rounds_) {
@@ -102,8 +102,8 @@ void World::check_training(int index) {
   }
 }
 
-// In a new container, and somebody was out of reach while it asked, which it does for a lease: the one case that
-// docs/rendezvous.md promises nothing of.
+// True if the node lost its memory with its container, and another node was unreachable during its query, which takes a lease.
+// This is the only case for which docs/rendezvous.md promises nothing.
 bool World::begun_by_who_forgot_alone(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
@@ -122,7 +122,7 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
                        [&](const auto& theirs) { return theirs.second == mine.second; });
   });
   if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
-    // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
+    // With spares the number of nodes elsewhere is unknown: docs/rendezvous.md promises nothing then.
     const bool began_anew = own_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = begun_by_who_forgot_alone(own_id) || begun_by_who_forgot_alone(id);
     // Of the one before, whoever of it founds this one has no workers, so the others can end no step; their grants run out.
@@ -143,15 +143,15 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   if (!shared && all_known) violate("disjoint rounds train at once: " + both);
 }
 
-// A worker failed, and another coordinator goes on with the same processes: it has counted the failure.
+// A worker failed, and another coordinator continues with the same processes: it must have counted the failure.
 void World::check_failure_is_known(const Round& round) {
   const Config& previous = round.first.previous;
   const auto found = rounds_.find(previous.origin());
   if (!previous.exists() || found == rounds_.end()) return;
   const Round& last = found->second;
-  // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
+  // A round in between, which few nodes know, has counted it. And a node that never learned of its round has no known state.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
-  // A failure costs no restart where nodes were lost as well: workers fail when their peers are gone.
+  // A failure costs no restart if nodes were lost as well: workers fail when their peers are gone.
   if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||
       (last.coordinator == round.coordinator && last.leadership == round.leadership))
     return;
@@ -168,7 +168,7 @@ void World::check_failure_is_known(const Round& round) {
 
 void World::note_heard(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
-  // A coordinator of nothing, or of an older round, does not matter to that one.
+  // A coordinator without a round, or of an older round, does not matter for that round.
   const RoundId own = agents_[static_cast<std::size_t>(index)].node->coordinator()->round();
   const auto finished = [&](const RoundId& round) {
     if (round <= own) rounds_[round].finished.insert(sender);
@@ -177,7 +177,7 @@ void World::note_heard(int index, int sender, const FromMember& message) {
   const auto* hello = std::get_if<Hello>(&message);
   const auto away = away_.find({index, sender});
   const bool is_the_same = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
-  if (hello != nullptr && is_the_same) {  // it has given up the connection before
+  if (hello != nullptr && is_the_same) {  // the node has given up its previous connection
     away_.erase(away);
     note_lost(index, sender);
   }
@@ -200,13 +200,15 @@ void World::note_away(int index, int other, std::uint32_t life) {
 void World::note_back(int index, int other) {
   away_.erase({index, other});
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
-  if (leads != nullptr) rounds_[leads->round()].lost.erase(other);  // the connection before this one was closed
+  if (leads != nullptr) rounds_[leads->round()].lost.erase(other);  // the previous connection was closed
 }
 
-// No round ends for nothing: somebody failed, was asked to stop, came while nobody had finished, or was lost unfinished.
+// No round ends without a reason: a node failed, was asked to stop, joined before any had finished, or was lost before it had
+// finished.
 void World::check_round_over(int index, const RoundId& id, const std::string& why) {
   const Round& round = rounds_[id];
-  const auto seats = [&](int agent) {  // two: one is of a process before, whose memory is lost and whose connection is not
+  const auto seats = [&](int agent) {  // two ranks: one belongs to an earlier process, whose memory is lost but whose
+                                       // connection is still open
     return std::count_if(round.members.begin(), round.members.end(), [&](const auto& seat) { return seat.second == agent; });
   };
   const auto unfinished = [&](int agent) { return !round.finished.contains(agent) || seats(agent) > 1; };
@@ -222,10 +224,10 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
   violate("round " + name(id) + " is ended without a reason: " + why);
 }
 
-// Nobody waits for ever for the workers of others.
+// No node waits forever for the workers of others.
 void World::check_waiting(Agent& agent) {
   const Coordinator* const leads = agent.node->coordinator();
-  const bool alone = alive_ == 1;  // nobody else could lead
+  const bool alone = alive_ == 1;  // no other node could lead
   if (leads == nullptr || alone || !leads->waits_for().ends_with("nodes that stop their workers")) {
     agent.waits_since = 0;
   } else if (agent.waits_since == 0) {
@@ -236,12 +238,12 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// Whom a fault, its own or the coordinator's, kept from hearing of the end just then may look for the others in vain, or end as
-// it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
-// elsewhere.
+// A fault, of its own or of the coordinator, may have kept a node from learning the end of the job. Such a node may look for
+// the others without result, or end alone. Also, a node that has saved after a signal ends by itself if its coordinator is
+// gone: the job may continue elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  // Its last word may be on the way when a coordinator is killed. And a job that a signal ends while faults happen may end
-  // before who was cut off has dialled again.
+  // The last message may be in flight when a coordinator is killed. And a job that a signal ends during faults may end before a
+  // cut-off node has dialed again.
   const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kResumeAtMost;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
@@ -250,7 +252,7 @@ bool World::may_not_know_of_the_end(int index) const {
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// With spares enough nodes may be cut off from the job to begin it anew, as above.
+// With spares, enough nodes may be cut off from the job to start it again, as above.
 bool World::begun_by_spares(const RoundId& id) const {
   return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
 }
@@ -265,8 +267,8 @@ void World::check_start_after_end(int index, const RoundId& id) {
   if (!led_by_who_may_not_know(id)) violate(name(index) + " starts workers after the end of the job");
 }
 
-// Whom all nodes' signals found at work has saved; whoever has not says why. A node that dies while all save takes the save
-// with it, since nobody holds its workers' state any more: that is not promised.
+// If a node was training when all nodes got a signal, it has saved, or reports why not. A node that dies during the common save
+// also ends that save, since no process holds its workers' state any more: that case is not promised.
 void World::check_stopped(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);
@@ -277,7 +279,7 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
   if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not say why");
 }
 
-// Whoever has the vote of the other one of two, which is dead, is a majority by itself, however often it is elected.
+// A node with the vote of the other node of two, which is dead, is a majority by itself in every election.
 void World::check_minority(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const PersistentState& state = agent.node->member().state();
@@ -288,16 +290,16 @@ void World::check_minority(int index, const node_action::Finish& finish) {
   violate(name(index) + " ends as a minority, though it has the vote of the node that is dead");
 }
 
-// The job has one end.
+// The job ends once.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
   const Config& current = agents_[static_cast<std::size_t>(index)].node->member().state().current;
-  if (!current.exists() || begun_by_spares(current.id) || led_by_who_may_not_know(current.id)) return;  // not part of it
+  if (!current.exists() || begun_by_spares(current.id) || led_by_who_may_not_know(current.id)) return;  // not part of the job
   violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
           std::to_string(result_.exit_code));
 }
 
-// Nothing grows with the number of nodes.
+// No message grows with the number of nodes.
 void World::check_message(const FromCoordinator& message) {
   if (!std::holds_alternative<Release>(message)) return;
   try {

@@ -1,4 +1,5 @@
-// The part of World (simulated_world.hpp) that is the network: connections, each way in order, slow or blocked.
+// The part of World (simulated_world.hpp) that simulates the network: connections with ordered directions that may be slow or
+// blocked.
 #include <algorithm>
 #include <utility>
 
@@ -97,7 +98,7 @@ void World::arrive(int link_index, int direction, Packet packet) {
   const int index = link.end[end];
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.life != link.life[end]) {
-    // A host that is up answers for a process that is not: reset. One without power says nothing.
+    // A running host answers a reset for a dead process. A host without power answers nothing.
     if (agent.powered && link.open[direction] && !std::holds_alternative<Fin>(packet)) {
       link.open[end] = true;
       send(link_index, end, Fin{});

@@ -1,5 +1,5 @@
-// The world that simulator.hpp describes: hosts with clocks, the network between them, their workers, and what happens when.
-// simulator.cpp runs it; simulated_network.cpp, simulated_faults.cpp and simulated_invariants.cpp have the rest of its members.
+// The world of simulator.hpp: hosts with clocks, the network between them, their workers, and the event queue. simulator.cpp
+// runs it; simulated_network.cpp, simulated_faults.cpp and simulated_invariants.cpp contain the rest of its members.
 #pragma once
 
 #include <algorithm>
@@ -23,25 +23,25 @@
 
 namespace ddprun::rendezvous::simulation {
 
-using Nanos = std::int64_t;  // of true time, since the simulation began
+using Nanos = std::int64_t;  // true time since the start of the simulation
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
 constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
-constexpr Nanos kReadyTimeout = 12 * kSecond;  // what stops kindly takes up to 9 s
+constexpr Nanos kReadyTimeout = 12 * kSecond;  // a graceful stop takes up to 9 s
 constexpr Nanos kResume = 900 * kMs;           // by the fastest clock
-constexpr Nanos kResumeAtMost = 1200 * kMs;    // by the slowest, and what is on its way
+constexpr Nanos kResumeAtMost = 1200 * kMs;    // by the slowest clock, plus messages in flight
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
-constexpr Nanos kHandshake = 300'000;  // of a TLS server, when coordinators are lost
+constexpr Nanos kHandshake = 300'000;  // per handshake at a TLS server, if coordinators are lost
 constexpr Nanos kLease = 5 * kSecond;
-// How late a guardian may be: with the slowest and the fastest clock 0.8 leases end a fiftieth of a lease before 1.0 lease
+// Largest delay of a guardian. With the slowest and the fastest clock, 0.8 leases end a fiftieth of a lease before 1.0 lease
 // does.
 constexpr Nanos kGuardianLate = 90 * kMs;
-constexpr Nanos kGoesOnWithin = 3 * kMs;    // an agent hears what its guardian did meanwhile
-constexpr Nanos kReapedWithin = 900 * kMs;  // the workers of an agent that is dead
-constexpr int kBrokenDevice = 9;            // exit code of a node that leaves for that
+constexpr Nanos kGoesOnWithin = 3 * kMs;    // until an agent is informed of its guardian's actions
+constexpr Nanos kReapedWithin = 900 * kMs;  // the workers of a dead agent
+constexpr int kBrokenDevice = 9;            // exit code of a node that leaves because of a broken device
 
 struct Opened {};
 struct Fin {
@@ -49,7 +49,7 @@ struct Fin {
 };
 using Packet = std::variant<Opened, Fin, FromMember, FromCoordinator>;
 
-// One direction of a connection: in order, as TCP's.
+// One direction of a connection: ordered, like TCP.
 struct Pipe {
   std::vector<Packet> packets;
   std::size_t head = 0;
@@ -58,11 +58,11 @@ struct Pipe {
 };
 
 struct Link {
-  int end[2] = {0, 0};  // agents: who dialled, who listens
+  int end[2] = {0, 0};  // agents: dialing, listening
   std::uint32_t life[2] = {0, 0};
   LinkId id[2] = {0, 0};
-  bool open[2] = {true, true};  // as that end sees it
-  Pipe pipe[2];                 // [0]: from the dialler
+  bool open[2] = {true, true};  // from the view of that end
+  Pipe pipe[2];                 // [0]: from the dialing end
 };
 
 struct Agent {
@@ -70,14 +70,14 @@ struct Agent {
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
   bool heard_farewell = false;
-  std::optional<RoundId> has_both_votes_in{};  // a round of two, by the farewell of the other one
-  std::optional<NodeId> known_as;              // in this life
-  bool gave_up = false;                        // that: the connections of who it was may still stand
+  std::optional<RoundId> has_both_votes_in{};  // a round of two, after the farewell of the other node
+  std::optional<NodeId> known_as;              // node id in this life
+  bool gave_up = false;                        // it gave up that id: connections of the old id may still be open
   coordinator_action::Entrust entrusted;       // to its guardian
-  Memory disk;                                 // what the next process here finds
-  bool remembers = true;                       // it can be written
-  Nanos asks_since = kNever;                   // in a new container, whether the job runs
-  // Where disks are slow.
+  Memory disk;                                 // memory for the next process here
+  bool remembers = true;                       // the record can be written
+  Nanos asks_since = kNever;                   // start of its query whether the job runs, in a new container
+  // Used if disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
   Nanos disk_stalls_until = 0;
@@ -87,24 +87,24 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
-  bool loop_blocks = false;   // rather than its process: what waits for the loop comes in any order when it goes on
+  bool loop_blocks = false;   // only the loop blocks, not the process: waiting events are handled in any order afterwards
   Nanos asleep_until = 0;     // the whole host: agent, guardian and workers
-  Nanos busy_until = 0;       // with handshakes
-  Nanos disturbed_until = 0;  // by faults of its own, or of its network
+  Nanos busy_until = 0;       // busy with handshakes
+  Nanos disturbed_until = 0;  // by its own faults, or those of its network
   bool powered = true;
   bool asked_to_stop = false;
   bool left = false;
   Nanos guardian_late = 0;  // at most kGuardianLate
-  bool must_save = false;   // when all were signalled, it trained in a round that all trained in
-  bool stuck = false;       // its workers don't run any more, but the kernel does not let go of them
-  bool owes_end = false;    // they would have ended
-  Nanos waits_since = 0;    // its coordinator, for the workers of others
-  bool broken = false;      // a device of it: it leaves when its workers have ended
-  bool newcomer = false;    // starts anew where the job is known to be: it leads nothing
+  bool must_save = false;   // it trained in a full round when all nodes were signaled
+  bool stuck = false;       // its workers don't run any more, but are stuck in the kernel
+  bool owes_end = false;    // its workers would have ended
+  Nanos waits_since = 0;    // since when its coordinator waits for the workers of others
+  bool broken = false;      // it has a broken device: it leaves when its workers have ended
+  bool newcomer = false;    // starts without memory where the job is known to be: it leads nothing
   int local_world_size = 1;
   std::uint32_t life = 0;      // counts starts and ends of the process
-  std::uint32_t id_since = 0;  // the life in which it remembered nobody, and was somebody new
-  bool outvoted = false;       // the arbiter has chosen the other node, and it has followed nobody since
+  std::uint32_t id_since = 0;  // the life in which it had no memory and got a new id
+  bool outvoted = false;       // the arbiter has chosen the other node, and it has followed no coordinator since
   Nanos timer_at = kNever;
   std::map<LinkId, int> links;
   LinkId next_accepted = 1;
@@ -114,9 +114,9 @@ struct Agent {
   std::unique_ptr<LauncherHost> host;
   std::unique_ptr<SimulatedLauncher> launcher;
   bool has_deadline = false;  // its guardian watches until_local
-  bool node_is_over = false;  // its node has said Finish
-  bool hangs = false;         // its round does not come to work
-  // its workers
+  bool node_is_over = false;  // its node has sent Finish
+  bool hangs = false;         // its round does not start to train
+  // ---- its workers ----
   bool training = false;
   RoundId round{};
   Nanos until_local = 0;
@@ -127,24 +127,24 @@ struct Agent {
 
 struct Round {
   Release first;
-  std::optional<RoundId> job;  // the first round of it; nothing: the round before was told to nobody
+  std::optional<RoundId> job;  // the job's first round; nullopt: no node got the previous round
   int coordinator = -1;
   std::uint32_t leadership = 0;
   std::map<std::int32_t, int> members;  // group rank -> agent
   std::map<std::int32_t, std::uint32_t> lives;
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
-  bool full = false;  // all trained at once
-  // What its end may be for.
-  std::set<int> finished;  // its coordinator has heard so
+  bool full = false;  // all trained at the same time
+  // Possible reasons for its end.
+  std::set<int> finished;  // according to its coordinator
   std::set<int> lost;      // its coordinator has no link to them any more
   bool failed = false;
   bool worker_failed = false;
-  bool may_have_failed = false;  // one did when it was to stop
-  Nanos done_at = 0;             // about when workers finish, if they do
+  bool may_have_failed = false;  // a worker failed while it was being stopped
+  Nanos done_at = 0;             // approximate time at which workers finish, if they do
 };
 
-// Workers whose agent is dead, until its guardian has killed them.
+// Workers of a dead agent, until its guardian has killed them.
 struct Orphans {
   int agent = 0;
   RoundId round{};
@@ -196,12 +196,12 @@ struct Event {
   bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
 };
 
-// What a node was before an event.
+// The state of a node before an event.
 struct Before {
   const Coordinator* leads = nullptr;
   RoundId round{};
-  std::int64_t away = 0;  // they hear of a round when they are back
-  bool runs = false;      // the round, and nothing ends it yet
+  std::int64_t away = 0;  // members that are away get a round when they are back
+  bool runs = false;      // its round runs, and nothing ends it yet
 };
 
 class World {
@@ -218,7 +218,7 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
-  // Of what was thought of later: the seeds of before keep their stories.
+  // For faults that were added later: the earlier seeds keep their stories.
   Nanos later_between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -290,7 +290,7 @@ class World {
     int agent = 0;
     std::uint32_t life = 0;
     std::function<void()> what{};
-    bool waits = false;  // for the end of a freeze
+    bool waits = false;  // until the end of a freeze
   };
   void make_launcher(int index);
   void retire_launcher(Agent& agent);
@@ -306,7 +306,7 @@ class World {
   std::map<std::int64_t, Call> calls_;
   std::int64_t next_call_ = 0;
   std::map<RoundId, std::int64_t> saved_at_;  // step
-  bool somebody_left_ = false;                // for good, with workers that cannot be killed
+  bool somebody_left_ = false;                // permanently, with workers that cannot be killed
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
@@ -324,13 +324,13 @@ class World {
   bool is_calm() const;
   bool some_round_trains() const;
   void account(Nanos until);
-  Nanos idle_ = 0;  // for how long a calm job has not trained
+  Nanos idle_ = 0;  // time in which a calm job has not trained
   // ---- the arbiter (simulated_arbiter.cpp) ----
   struct Question {
     Ballot ballot{};
     NodeId self{};
     BallotAnswer answer = BallotAnswer::kNone;
-    Nanos until = 0;  // who asked waits
+    Nanos until = 0;  // end of the wait of the node that asked
   };
   void build_arbiter();
   void tell_of_arbiter(int index, NodeSettings& settings) const;
@@ -341,7 +341,7 @@ class World {
   std::mt19937_64 arbiter_random_;
   std::vector<Question> questions_;
   std::map<std::pair<NodeId, RoundId>, NodeId> arbiter_votes_;
-  std::vector<std::vector<std::pair<Nanos, Nanos>>> arbiter_away_;  // of each agent: from, to
+  std::vector<std::vector<std::pair<Nanos, Nanos>>> arbiter_away_;  // for each agent: from, to
   std::vector<coordinator_action::Entrust> farewells_;
   std::mt19937_64 farewell_random_;
   bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }
@@ -401,7 +401,7 @@ class World {
     std::snprintf(stamp, sizeof(stamp), "%10.4f s  ", static_cast<double>(time_) / 1e9);
     result_.story.push_back(stamp + line);
   }
-  // What elections and rounds rest on.
+  // Messages for elections and rounds.
   template <class Any>
   void tell_message(int from, int to, const Any& any) {
     if (!scenario_.tell) return;
@@ -446,23 +446,23 @@ class World {
   Result result_;
   std::uint64_t next_question_ = 1;
   std::int32_t come_as_others_ = 0;                     // starts that may have given a node another identity
-  std::map<std::uint64_t, NodeId> asked_alone_;         // questions for one node
-  std::set<std::pair<std::uint64_t, NodeId>> answers_;  // that were heard: the question's number, and who answered
+  std::map<std::uint64_t, NodeId> asked_alone_;         // queries to one node
+  std::set<std::pair<std::uint64_t, NodeId>> answers_;  // received answers: number of the query, and the node that answered
 
   std::int32_t min_nodes_ = 1;
   std::int32_t max_nodes_ = 1;
   std::int32_t max_restarts_ = 0;
   bool through_codec_ = false;
   bool leaving_happens_ = false;
-  bool nodes_are_reclaimed_ = false;  // some of them, each with a signal
-  bool finishing_happens_ = false;    // while faults happen
-  bool all_are_signalled_ = false;    // within 20 ms, when the faults are over
+  bool nodes_are_reclaimed_ = false;  // some of them, each by a signal
+  bool finishing_happens_ = false;    // during faults
+  bool all_are_signalled_ = false;    // within 20 ms, after the faults are over
   bool signals_came_ = false;
   bool lost_amid_signals_ = false;
   bool somebody_gets_stuck_ = false;
-  bool in_containers_ = false;  // whose first start finds that nothing was kept, and so does one after they were lost
+  bool in_containers_ = false;  // the first start finds no memory, and neither does a start after a loss
   Nanos coordinator_lost_ = 0;
-  int alive_ = 0;  // processes
+  int alive_ = 0;  // number of processes
   bool memory_is_lost_ = false;
   bool farewell_was_said_ = false;
   std::mt19937_64 block_random_;
@@ -475,17 +475,17 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
-  bool was_told_over_ = false;  // somebody, by a coordinator
+  bool was_told_over_ = false;  // a coordinator has informed a node
   int decided_by_ = 0;
-  bool ended_by_itself_ = false;  // the first that ended
+  bool ended_by_itself_ = false;  // about the first node that ended
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
-  // A coordinator, another agent: since when the connection between them is reset, in which life of the other one. It may be
-  // given up a moment later.
+  // Key: a coordinator, another agent. Value: the time at which the connection between them was reset, and the life of the
+  // other agent then. The link may be given up a moment later.
   std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
-  std::vector<RoundId> released_;   // by the event that is being handled
-  std::vector<int> started_;        // their workers, by the event that is being handled
-  std::vector<std::string> ended_;  // rounds, and why, by the event that is being handled
+  std::vector<RoundId> released_;   // by the current event
+  std::vector<int> started_;        // agents whose workers were started by the current event
+  std::vector<std::string> ended_;  // reasons of rounds that ended in the current event
   bool somebody_was_asked_to_stop_ = false;
   std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
 };

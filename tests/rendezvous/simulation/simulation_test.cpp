@@ -1,5 +1,4 @@
-// The simulator's runs: whatever the seed chooses, what must hold holds; and for each rule of rules.hpp, without it some seed
-// fails.
+// The simulator's runs: the invariants hold for all seeds; and for each rule of rules.hpp, some seed fails without it.
 // ./dev test --long runs fifty times as many seeds. A failing seed prints its story.
 #include <gtest/gtest.h>
 
@@ -37,7 +36,7 @@ std::string story_of(Scenario scenario) {
   return text;
 }
 
-// What must not be, or an end that did not come in time; empty when all is well.
+// A violation, or an end that did not come in time; empty if there is none.
 std::string wrong_with(const Result& result) {
   return result.violation.empty() ? result.stuck : result.violation;
 }
@@ -47,11 +46,11 @@ std::string wrong_with(const Scenario& scenario) {
 }
 
 struct Sweep {
-  std::set<std::uint64_t> failing{};  // the first seeds that break something
+  std::set<std::uint64_t> failing{};  // the first seeds with a failure
   std::uint64_t excused = 0;
 };
 
-// From `from` to below `end`, until so many have failed.
+// Seeds from `from` to below `end`, until `most_failures` have failed.
 Sweep sweep(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads, std::size_t most_failures = 1) {
   std::atomic<std::uint64_t> excused{0};
   std::atomic<std::uint64_t> next{from};
@@ -91,11 +90,11 @@ TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
                                    << "failed: " << testing::PrintToString(all.failing);
   std::printf("%llu of %llu seeds ended early in what nobody promises\n", static_cast<unsigned long long>(all.excused),
               static_cast<unsigned long long>(seeds));
-  EXPECT_LE(all.excused, 1 + seeds / 100);  // a rule that came to excuse itself would show here
+  EXPECT_LE(all.excused, 1 + seeds / 100);  // detects rules that excuse too many runs
 }
 
-// Each node that begins to work asks all nodes a question, under all faults. No node gets an answer twice, or an answer to a
-// question of another node, and the job does not notice.
+// Each node that starts to train sends a query to all nodes, under all faults. No node gets an answer twice, or an answer to a
+// query of another node, and the job is not affected.
 TEST(Simulation, QuestionsToAllNodesAreAnsweredOnceAndDisturbNobody) {
   std::int64_t answers = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -112,26 +111,26 @@ TEST(Simulation, ANodeThatHasFinishedIsNoLoss) {
   for (const std::uint64_t seed : {525u, 1858u, 2472u, 2657u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
-// Workers that the kernel does not let go of: before ready_timeout, all others waited for them without an end.
+// Workers that are stuck in the kernel: before ready_timeout existed, all other nodes waited for them forever.
 TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
-// It had counted the vote of who had handed over to it as one that has its round, and later as one that lacks it: there were
-// two coordinators of one term.
+// A node had counted the vote of a departed node, which had handed over to it, first as a vote with its round, and later as one
+// without it. So there were two coordinators of one term.
 TEST(Simulation, WhoHandedOverLacksNoRoundOfItsSuccessor) {
   EXPECT_EQ(wrong_with({.seed = 308882}), "");
 }
 
-// All three had lost their power. Two gave up their identities while the third one's election was under way: its round had
-// three votes, and nobody was left who could cast two of them.
+// All three nodes had lost their power. Two gave up their identities during the election of the third. Its round had three
+// votes, and two of them could no longer be cast.
 TEST(Simulation, NobodyGivesUpDuringAnElection) {
   EXPECT_EQ(wrong_with({.seed = 370597}), "");
 }
 
-// What was remembered is lost, and the first node comes back cut off, or in a new container (4844), where nothing shows that
-// there was something: these trained twice when it led for nothing. 19440 did when it took a new container for a
-// first start and asked nobody.
+// The memory is lost, and the first node comes back cut off, or in a new container (4844), where nothing shows that there was a
+// job. In these seeds two rounds trained when the node led without checks. 19440 did so when the node took a new container for
+// a first start and queried no other node.
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
@@ -142,8 +141,8 @@ TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   EXPECT_EQ(wrong_with({.seed = 19440}), "");
 }
 
-// Goodput has a floor: no seed leaves a calm job idle for 30 s, and of all calm time most is training. A rule that only costs
-// time shows in both.
+// Goodput has a lower bound: no seed leaves a calm job idle for 30 s, and most of the calm time is training. A rule that only
+// costs time shows in both.
 double goodput(std::uint64_t seeds, const Rules& rules) {
   double calm = 0;
   double trained = 0;
@@ -162,7 +161,7 @@ TEST(Simulation, WhileNothingDisturbsItTheJobTrains) {
 #endif
   EXPECT_GT(goodput(kOrdinarySeeds, Rules{}), 0.8);
   Rules slow;
-  slow.start_with = 0.78;  // of a lease: a grant is rarely that fresh, so starts wait for the next one
+  slow.start_with = 0.78;  // of a lease: a grant is rarely that long, so starts wait for the next one
   EXPECT_LT(goodput(kOrdinarySeeds, slow), 0.8);
 }
 
@@ -188,14 +187,15 @@ TEST(Simulation, TheFaultsReachWhatTheyShould) {
     resumed += result.resumed;
     ends.insert(result.exit_code);
   }
-  EXPECT_GT(successions, 60);  // some beyond the first coordinator of each job
+  EXPECT_GT(successions, 60);  // some in addition to the first coordinator of each job
   EXPECT_GT(rounds, 120);
   EXPECT_GT(resumed, 5);  // sessions whose connection was reset
   EXPECT_TRUE(ends.contains(0));
   EXPECT_TRUE(ends.contains(7));  // a spent budget ends with the worker's code
 }
 
-// Cost: messages grow with the number of agents, not with its square, and none is larger than for few.
+// Cost: the number of messages grows with the number of agents, not with its square, and no message is larger than with few
+// agents.
 TEST(Simulation, AThousandAgentsCostAThousandTimesOne) {
   const Result few = simulate({.seed = 5, .agents = 100, .faults = false});
   const Result many = simulate({.seed = 5, .agents = 1000, .faults = false});
@@ -207,7 +207,8 @@ TEST(Simulation, AThousandAgentsCostAThousandTimesOne) {
   EXPECT_LT(many.largest_message, few.largest_message + 16);
 }
 
-// A host that sleeps must count that: with a clock that stands still meanwhile its workers go on beside those of a later round.
+// A suspended host must count that time: with a clock that stops meanwhile, its workers would continue at the same time as
+// those of a later round.
 TEST(Simulation, AClockThatStopsWhileItsHostSleepsIsNoticed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the release build shows it";
@@ -219,8 +220,8 @@ TEST(Simulation, AClockThatStopsWhileItsHostSleepsIsNoticed) {
   EXPECT_TRUE(noticed);
 }
 
-// A coordinator of many loses its power. What the others do until they are at work again is bounded for each of them, and the
-// handshakes of all with those who may succeed it (0.3 ms each at the server) are no hindrance.
+// The coordinator of many nodes loses its power. The work of each other node until training resumes is bounded. The handshakes
+// of all nodes with the possible successors (0.3 ms each at the server) must not prevent that.
 void lose_the_coordinator_of(int agents) {
   const Result result = simulate({.seed = 5, .agents = agents, .faults = false, .loses_coordinator = true});
   ASSERT_EQ(result.violation, "");
@@ -236,7 +237,7 @@ void lose_the_coordinator_of(int agents) {
   EXPECT_LT(result.at_work_again_s, 15);
   EXPECT_LT(each(result.events), 300);
   EXPECT_LT(each(static_cast<std::int64_t>(result.messages)), 200);
-  EXPECT_LT(each(result.counted), 500);  // by a coordinator fifty times a lease
+  EXPECT_LT(each(result.counted), 500);  // counted by a coordinator fifty times per lease
   EXPECT_LT(result.actions, 2 * result.events);
   EXPECT_LT(each(result.most_actions), 6);
 }
@@ -257,7 +258,7 @@ TEST(Simulation, TenThousandAgentsThatLoseTheirCoordinatorAreSoonAtWorkAgain) {
 struct Mutation {
   const char* name;
   std::function<void(Rules&)> apply;
-  std::uint64_t from = 0;  // where the seeds begin that are tried, for a rule that few of them need
+  std::uint64_t from = 0;  // first seed to try, for a rule that few seeds need
 };
 
 class EveryRule : public testing::TestWithParam<Mutation> {};
@@ -268,7 +269,7 @@ TEST_P(EveryRule, IsNeeded) {
 #endif
   Rules broken;
   GetParam().apply(broken);
-  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // to look for other seeds
+  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // to search for other seeds
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
   const auto failing = sweep(from, from + kSeedsForMutations, broken, 1).failing;
   ASSERT_FALSE(failing.empty()) << "the simulator does not notice";

@@ -1,4 +1,4 @@
-// Implementation of simulator.hpp: the world is built, its events happen, and what nodes want done is done.
+// Implementation of simulator.hpp: builds the world, processes its events, and carries out the nodes' actions.
 #include "tests/rendezvous/simulation/simulator.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void World::build() {
   blocked_.assign(agents_.size() * (agents_.size() <= 64 ? agents_.size() : 0), 0);
   max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
   min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
-  if (two_need_each_other) {  // cut off from each other for so long that the one that leads is elected anew, and dies
+  if (two_need_each_other) {  // cut off from each other for so long that the leading node is elected again, and dies
     max_nodes_ = min_nodes_ = 2;
     const Nanos at = 11 * kSecond + static_cast<Nanos>(pairs() % 2000) * kMs;
     const Nanos length = 10 * kSecond + static_cast<Nanos>(pairs() % 9000) * kMs;
@@ -86,7 +86,7 @@ void World::build() {
   }
   in_containers_ = scenario_.faults && std::mt19937_64(scenario_.seed + 7331)() % 4 == 0;
   for (Agent& agent : agents_) agent.disk.kept = !in_containers_;
-  // With spares nobody can count how many nodes may be elsewhere.
+  // With spares the number of nodes elsewhere is unknown.
   memory_random_.seed(scenario_.seed + 5227);
   farewell_random_.seed(scenario_.seed + 99);
   memory_is_lost_ = scenario_.faults && count > 1 && count <= max_nodes_ && memory_chance(35);
@@ -113,7 +113,7 @@ void World::build() {
   nodes_are_reclaimed_ = scenario_.faults && reclaims() % 5 == 0;
   for (std::uint64_t left = nodes_are_reclaimed_ ? 1 + reclaims() % 3 : 0; left > 0; --left) {
     const Nanos at = static_cast<Nanos>(reclaims() % static_cast<std::uint64_t>(faults_end_));
-    const bool any = reclaims() % 3 == 0;  // otherwise the coordinator's
+    const bool any = reclaims() % 3 == 0;  // otherwise that of the coordinator
     schedule(at, Event::Kind::kLeave, any ? static_cast<int>(reclaims() % static_cast<std::uint64_t>(count)) : -1,
              static_cast<std::int64_t>(reclaims() % 2));
   }
@@ -188,9 +188,9 @@ Result World::run() {
     time_ = event.time;
     if (job_over_ && alive_ == 0) break;
     if (result_.at_work_again_s >= 0) break;
-    // Who was cut off when the job ended waits for it a while longer.
+    // Nodes that were cut off at the end of the job wait for it a while longer.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      // Those who left for good, or forgot who they are, may have been needed for a majority.
+      // Nodes that left permanently or lost their identity may have been needed for a majority.
       if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || somebody_left_) break;
       tell_where_all_are();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
@@ -281,7 +281,7 @@ void World::handle(const Event& event) {
       if (event.time < agent.timer_at) return;
       agent.timer_at = kNever;
       return deliver(event.a, node_event::Tick{});
-    case Event::Kind::kTimeout:  // of a connection that could not be made
+    case Event::Kind::kTimeout:  // of a connection attempt
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b), event.job != 0});
     case Event::Kind::kArbiterAnswers:
       return arbiter_answers(event);
@@ -314,7 +314,7 @@ void World::handle(const Event& event) {
         return;
       }
       agent.owes_end = false;
-      if (disks_are_slow_) ++agent.job;  // they end once, though they were stopped twice and their successors wait for a disk
+      if (disks_are_slow_) ++agent.job;  // they end once, even if they were stopped twice and their successors wait for a disk
       return deliver(
           event.a,
           node_event::Local{member_event::WorkersEnded{
@@ -345,14 +345,15 @@ void World::start(int index) {
   agent.known_as.reset();
   if (agent.disk.self) agent.known_as = agent.disk.self->id;
   if (agent.left || agent.life > 1) ++come_as_others_;
-  if (agent.left) {  // who said goodbye comes back as somebody else
+  if (agent.left) {  // a node that left in an orderly way comes back under a new identity
     agent.left = false;
     agent.newcomer = index != 0 || !memory_is_lost_;
     for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
-  } else if (agent.life > 1) {  // should it give up who it was
+  } else if (agent.life > 1) {  // the new identity, in case it gives up the old one
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
-    if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);  // random, as terms apart rely on
+    // Random, since term_apart() relies on that.
+    if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);
   }
   agent.timer_at = kNever;
   agent.coordinates = false;
@@ -371,7 +372,7 @@ void World::start(int index) {
   deliver(index, node_event::Begin{});
 }
 
-// silent: the power is gone, nothing says goodbye to the connections.
+// silent: the power is lost, and connections are not closed.
 void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
@@ -384,7 +385,7 @@ void World::end_process(int index, bool silent) {
   --alive_;
   agent.node.reset();
   retire_launcher(agent);
-  // What was being written may have got there.
+  // The record that was being written may have reached the disk.
   if (!agent.writing.empty() && disk_random_() % 2 == 0) remember(agent, agent.writing.front());
   agent.writing.clear();
   agent.stuck = agent.owes_end = false;
@@ -436,11 +437,11 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
   }
   for (const int started : std::exchange(started_, {})) check_training(started);
   const bool same_round = runs && agent.node && agent.node->coordinator() == leads && leads->round() == round;
-  for (const std::string& why : std::exchange(ended_, {})) {  // one that began in this event too is nobody's loss
+  for (const std::string& why : std::exchange(ended_, {})) {  // a round that also began in this event is no loss for any node
     if (same_round) check_round_over(index, round, why);
   }
   for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
-    // Where a disk keeps a release back, those that it names may be gone before it is told to anybody.
+    // If a slow disk delays a release, its nodes may be gone before it is sent.
     if (!disks_are_slow_ && std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
       violate("round " + name(id) + " has nodes that nobody is");
   }
@@ -450,7 +451,8 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
   set_timer(index);
 }
 
-// As record_file.hpp has it: what cannot be written voids what was written before, and that shows. False: it cannot be written.
+// As in record_file.hpp: if a record cannot be written, the earlier one is void, and that is visible. Returns false in that
+// case.
 bool World::remember(Agent& agent, const member_action::Remember& action) {
   agent.disk = {};
   if (agent.remembers) {
@@ -461,7 +463,7 @@ bool World::remember(Agent& agent, const member_action::Remember& action) {
   return agent.remembers;
 }
 
-// A coordinator does not hear of it any more from when it decides that, also where its disk keeps its last word back.
+// From its decision on, a coordinator ignores the link, even if its disk delays the last message.
 void World::note_closed(int index, const node_action::CloseLink& close) {
   if ((close.link & kDialled) != 0) return;
   const auto& links = agents_[static_cast<std::size_t>(index)].links;
@@ -524,7 +526,7 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           if (!agent.launcher) return end_agent(index, action, /*by_itself=*/false);
           agent.node_is_over = true;
-          note_job_over(index, action);  // whatever its agent still waits for
+          note_job_over(index, action);  // even if its agent still waits
           agent.launcher->carry_out(action);
         } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
           ask_arbiter(index, action);
@@ -574,8 +576,8 @@ void World::carry_out(int index, NodeAction& any) {
       any);
 }
 
-// Each node answers with what it was asked. No answer comes twice, also when connections are reset and messages are sent again.
-// Each second question is for one node, which is perhaps not here.
+// Each node answers with the text of the query. No answer arrives twice, even after resets with repeated messages. Every second
+// query is for one node, which may be disconnected.
 void World::ask(int index) {
   const std::uint64_t number = next_question_++;
   NodeId to{};
@@ -604,13 +606,13 @@ void World::check_answer(int index, const JobAnswer& answer) {
   const bool is_away = alone != asked_alone_.end() && answer.text.empty();
   if (!is_away && answer.text != "question " + std::to_string(answer.number))
     violate(name(index) + " hears an answer to another question");
-  // A node that has come back as another one may still be counted as the one that it was.
+  // A node that came back with another identity may still be counted under the old one.
   if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()) + come_as_others_)
     violate(name(index) + " counts " + std::to_string(answer.nodes) + " nodes of " + std::to_string(agents_.size()));
   if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " hears an answer twice");
 }
 
-// `by_itself`: its node has not said so.
+// `by_itself`: its node has not sent Finish.
 void World::end_agent(int index, const node_action::Finish& action, bool by_itself) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
@@ -628,7 +630,7 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   }
 }
 
-// It has not found the others: it may come again.
+// True if it has not found the others: it may come back.
 bool World::is_missing(const node_action::Finish& action) {
   return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
          action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
@@ -641,7 +643,7 @@ bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) 
 
 void World::note_job_over(int index, const node_action::Finish& action) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  // The job is over since too few came, and all forget it: what they start next is another one.
+  // The job is over since too few nodes joined, and all forget it: their next start is another job.
   const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
   if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
   if (!ends_the_job(agent, action) || job_over_) return;
@@ -651,7 +653,8 @@ void World::note_job_over(int index, const node_action::Finish& action) {
   const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
   decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
   const bool has_round = agent.node->member().state().current.exists();
-  // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
+  // It knows the planned end of the job and has looked for the others without result; nodes that also knew the end may have
+  // started the job again.
   const bool looked_in_vain = !agent.coordinates && !was_told_over_;
   ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
   result_.exit_code = action.exit_code;

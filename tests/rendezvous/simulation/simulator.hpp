@@ -71,7 +71,7 @@ struct Result {
   std::int64_t by_farewell = 0;     // coordinators that had received a farewell
   std::int64_t handed_over = 0;     // HandOver messages sent
   std::int64_t by_arbiter = 0;      // votes of the arbiter that reached their node
-  std::int64_t answers = 0;         // to questions of Scenario::asks
+  std::int64_t answers = 0;         // to queries of Scenario::asks
   int exit_code = -1;               // of the job
   std::size_t largest_message = 0;  // bytes of a release
   std::size_t messages = 0;

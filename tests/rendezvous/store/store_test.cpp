@@ -1,4 +1,4 @@
-// The store's semantics, operation by operation, as c10d's HashStore and TCPStore have them.
+// The store's semantics, operation by operation, as in c10d's HashStore and TCPStore.
 #include "rendezvous/store/store.hpp"
 
 #include <gtest/gtest.h>
@@ -190,7 +190,7 @@ TEST_F(StoreTest, LimitsAreKeptAndNothingChanges) {
   EXPECT_EQ(ask_one(request(Op::kSet, {"a", "b"})).status, Status::kError);
 }
 
-// Any sequence: every request is answered exactly once, by its answer, its waking or its deadline.
+// Any sequence: every request gets exactly one reply, immediately, when it is woken, or at its deadline.
 TEST_F(StoreTest, EveryRequestIsAnsweredOnce) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

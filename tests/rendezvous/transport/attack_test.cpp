@@ -1,4 +1,4 @@
-// Attacks over real sockets: whatever knocks without the token is refused within limits, and a member gets in all the same.
+// Attacks over real sockets: any connection without the token is refused within limits, and members can still connect.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -37,14 +37,14 @@ class Attack : public testing::Test {
   }
 };
 
-// A session of a real member, byte by byte, without a Connection around it.
+// The TLS session of a real member, byte by byte, without a Connection around it.
 struct RawMember {
   explicit RawMember(std::uint16_t port)
       : peer(port), keys(derive_keys({kToken, "job", 1, new_instance_id()})), tls(keys->open(TlsRole::kClient)) {
     tls->start(hello);
     peer.send(hello);
   }
-  // Answers the coordinator once it has spoken.
+  // Answers the coordinator after its first message.
   bool finish(Net& net) {
     std::string ignored;
     const bool answered = net.run_until([&] {
@@ -64,7 +64,7 @@ struct RawMember {
   std::unique_ptr<TlsKeys> keys;
   std::unique_ptr<TlsSession> tls;
   std::string hello;
-  std::string rest;  // what a member sends after the coordinator has answered
+  std::string rest;  // bytes that a member sends after the coordinator has answered
 };
 
 std::string frame_of(std::string_view content) {
@@ -81,7 +81,7 @@ TEST_F(Attack, HttpAndGarbageAreClosed) {
     ASSERT_TRUE(peer.send(words));
     EXPECT_TRUE(refused(peer)) << words;
   }
-  EXPECT_EQ(net_.logged("no TLS"), 1U);  // three of them, one line
+  EXPECT_EQ(net_.logged("no TLS"), 1U);  // three connections, one log line
   EXPECT_GE(coordinator_->transport->bad_peers().count(PeerFault::kNotTls), 3U);
   a_member_gets_in();
   EXPECT_EQ(coordinator_->members.size(), 1U);
@@ -100,13 +100,13 @@ TEST_F(Attack, ARecordedSessionIsWorthNothing) {
   RawPeer whole(port());
   ASSERT_TRUE(whole.send(member.hello + member.rest));
   EXPECT_TRUE(refused(whole));
-  RawPeer in_turn(port());  // as if it had listened
+  RawPeer in_turn(port());  // as if it had waited for the answer
   ASSERT_TRUE(in_turn.send(member.hello));
   ASSERT_TRUE(net_.run_until([&] { return !in_turn.receive().empty(); }));
   ASSERT_TRUE(in_turn.send(member.rest));
   EXPECT_TRUE(refused(in_turn));
   EXPECT_EQ(coordinator_->members.size(), 1U);
-  // A record repeated within its own session.
+  // A record repeated within its session.
   std::string again;
   member.tls->send(frame_of("x"), again);
   member.peer.send(again + again);
@@ -120,7 +120,7 @@ TEST_F(Attack, ReflectingAHelloDoesNotHelp) {
   open();
   RawMember member(port());
   ASSERT_TRUE(net_.run_until([&] { return !member.peer.receive().empty(); }));
-  // The coordinator's hello to itself: its words as a server are no client's.
+  // The coordinator's hello reflected to itself: its server bytes are not a client's.
   std::string answer;
   std::string plaintext;
   const auto server = coordinator_->transport->run();  // same job
@@ -129,7 +129,7 @@ TEST_F(Attack, ReflectingAHelloDoesNotHelp) {
   const auto own_port = member.keys->open(TlsRole::kServer);
   EXPECT_EQ(own_port->receive(member.hello, plaintext, answer), TlsState::kFailed);
   EXPECT_EQ(own_port->failure(), TlsFailure::kReflected);
-  // And straight back into the session it came from.
+  // The member's own hello reflected into its session.
   EXPECT_EQ(member.tls->receive(member.hello, plaintext, answer), TlsState::kFailed);
 }
 
@@ -198,7 +198,7 @@ TEST_F(Attack, ThousandsOfIdleConnectionsKeepNobodyOut) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < idle + 1500) GTEST_SKIP() << "ulimit -Hn is " << limit.rlim_max;
-  limits_.handshake_time = std::chrono::minutes(10);  // only crowding out helps
+  limits_.handshake_time = std::chrono::minutes(10);  // only eviction helps
   limits_.unauthenticated = 1000;
   open();
   a_member_gets_in();
@@ -230,7 +230,7 @@ std::size_t open_descriptors() {
   return count - 3;  // ".", ".." and the folder itself
 }
 
-// Another process that connects `count` times and waits until it is let go.
+// Another process that connects `count` times and waits until it is released.
 class Flood {
  public:
   Flood(std::uint16_t port, int count) {
@@ -264,7 +264,7 @@ class Flood {
   pid_t pid_ = -1;
 };
 
-// Leaves this process `count` descriptors, whatever holes there are among those in use.
+// Leaves this process `count` free descriptors, even if there are gaps among those in use.
 class FreeDescriptors {
  public:
   explicit FreeDescriptors(int count) {
@@ -307,7 +307,7 @@ TEST_F(Attack, WithoutDescriptorsIdleConnectionsMakeRoom) {
   const Flood flood(port(), 300);
   FreeDescriptors few(30);
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut) > 200; }));
-  // The last thirty hold every descriptor. A member's own socket is in this process too and needs one of them.
+  // The last thirty connections hold every descriptor. A member's socket is also in this process and needs one of them.
   few.allow(1);
   a_member_gets_in();
 }
@@ -320,7 +320,7 @@ TEST_F(Attack, WithoutAnyDescriptorTheFloodIsTurnedAwayAndNothingSpins) {
     const FreeDescriptors none(0);
     ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kNoDescriptors) == 50; }));
     net_.io.restart();
-    EXPECT_EQ(net_.io.poll(), 0U);  // nothing is ready: the port is not knocking on
+    EXPECT_EQ(net_.io.poll(), 0U);  // nothing is ready: the waiting connection causes no busy loop
     EXPECT_EQ(net_.logged("ulimit -n"), 1U);
   }
   a_member_gets_in();

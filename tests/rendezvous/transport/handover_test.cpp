@@ -108,7 +108,7 @@ TEST_F(SharedPort, IsPassedOnWhenItsHolderEnds) {
   Job third(net_, "third", port_);
   a_member_of(*second);
   first.reset();
-  a_member_of(*second);  // holds it now, or will
+  a_member_of(*second);  // the second or the third job holds the port soon
   a_member_of(third);
   second.reset();
   a_member_of(third);
@@ -123,7 +123,7 @@ TEST_F(SharedPort, OneJobHasOneCoordinatorHere) {
 TEST_F(SharedPort, AnotherProgramsPortIsAnError) {
   const boost::asio::ip::tcp::acceptor other(net_.io, {boost::asio::ip::address_v4::loopback(), port_});
   EXPECT_THROW(Job(net_, "first", port_), UsageError);
-  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // and nothing of the first try is left
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // the first try left nothing behind
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A network of one process for the transport's tests: an event loop, transports with given credentials, and raw peers that can
-// do what no agent would. Waiting is for an event; a minute without one fails the test.
+// A network in one process for the transport's tests: an event loop, transports with given credentials, and raw peers that can
+// violate the protocol. Waits are for an event; a minute without one fails the test.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ struct Net {
   boost::asio::io_context io;
   std::vector<std::string> log;
 
-  // Runs the loop until it holds. False after a minute without an event, or when nothing is left to happen.
+  // Runs the loop until `holds` returns true. Returns false after a minute without an event, or if no events are left.
   bool run_until(const std::function<bool()>& holds) {
     io.restart();
     while (!holds()) {
@@ -56,7 +56,7 @@ struct Net {
     return count;
   }
 
-  // Starts a call; the result comes while the loop runs.
+  // Starts a connect; the result arrives while the loop runs.
   std::shared_ptr<std::optional<ConnectResult>> call(Transport& transport, ConnectOptions options) {
     auto result = std::make_shared<std::optional<ConnectResult>>();
     boost::asio::co_spawn(io, transport.connect(std::move(options)),
@@ -72,7 +72,7 @@ struct Net {
   }
 };
 
-// Descriptors of sockets that a program started by this process would inherit.
+// Descriptors of sockets that child processes would inherit.
 inline std::vector<int> inherited_sockets() {
   std::vector<int> found;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -90,7 +90,7 @@ inline ConnectOptions to(std::uint16_t port, std::chrono::milliseconds patience 
   return options;
 }
 
-// A blocking socket of somebody's.
+// A blocking socket of an arbitrary peer.
 class RawPeer {
  public:
   explicit RawPeer(std::uint16_t port, const char* source = nullptr) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -116,7 +116,7 @@ class RawPeer {
   bool send(std::string_view bytes) {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // What is there now; sets closed() at the end of the stream.
+  // The available bytes; sets closed() at the end of the stream.
   std::string receive() {
     std::string bytes(64 << 10, '\0');
     const ssize_t count = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -124,7 +124,7 @@ class RawPeer {
     bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     return bytes;
   }
-  // Whether the other side has ended; drops what it said before.
+  // True if the other side has closed; drops the bytes before that.
   bool closed() {
     while (!closed_ && !receive().empty()) {
     }
@@ -137,7 +137,7 @@ class RawPeer {
   bool closed_ = false;
 };
 
-// A coordinator's port, and the members that got in.
+// A coordinator's port, and the accepted members.
 struct Coordinator {
   Coordinator(Net& net, TransportLimits limits = {}, ListenOptions options = {})
       : transport(net.transport(kToken, "job", limits)) {

@@ -111,15 +111,15 @@ TEST(Admission, OneSourceIsFavouredUpToItsShare) {
   std::vector<Admission::Id> recordings;
   for (int i = 0; i < 4; ++i) {
     recordings.push_back(admission.admit(source(1), now).id);
-    admission.started(recordings.back());  // a hello that somebody recorded proves the key as well
+    admission.started(recordings.back());  // a replayed hello proves the key as well
   }
-  const TimePoint later = now + milliseconds(100);  // the moment of silent ones, not the grace of favoured ones
+  const TimePoint later = now + milliseconds(100);  // the `moment` of silent ones, not the `grace` of started ones
   ASSERT_TRUE(admission.may_admit(later));
   EXPECT_EQ(admission.admit(source(2), later).evicted, std::vector<Admission::Id>{recordings[2]});
   EXPECT_EQ(admission.admit(source(3), later).evicted, std::vector<Admission::Id>{recordings[3]});
   admission.forget(recordings[0]);
   const auto again = admission.admit(source(1), later).id;
-  admission.started(again);  // in the place of the one that is gone
+  admission.started(again);  // replaces the one that is gone
   for (int i = 0; i < 2; ++i) EXPECT_NE(admission.evict_one(), again);
   EXPECT_EQ(admission.evict_one(), recordings[1]);
   EXPECT_EQ(admission.evict_one(), again);

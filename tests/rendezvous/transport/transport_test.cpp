@@ -1,4 +1,4 @@
-// What the transport promises to agents: frames arrive whole, in order and from the right peer; who cannot get in is told why.
+// The transport's guarantees to agents: frames arrive whole, in order and from the right peer; a refused peer gets the reason.
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -27,7 +27,7 @@ TEST(Transport, CarriesFramesBothWaysWholeAndInOrder) {
   Inbox at_coordinator;
   const auto member = coordinator.members.front();
   const std::vector<std::string> frames{"", "a", std::string(1 << 20, 'x'), std::string("\0\n\xff", 3), "last"};
-  for (const std::string& frame : frames) connection->send(frame);  // before anybody listens
+  for (const std::string& frame : frames) connection->send(frame);  // before the receiver has handlers
   member->start(at_coordinator.handlers());
   connection->start(at_agent.handlers());
   for (const std::string& frame : frames) member->send(frame);
@@ -113,7 +113,7 @@ struct Refusal {
   const char* run_id;
   std::uint8_t version;
   Kind kind;
-  const char* told;    // to who wants in
+  const char* told;    // to the refused peer
   const char* logged;  // at the coordinator
 };
 
@@ -154,7 +154,7 @@ TEST(Transport, AnAgentThatCallsItselfIsTold) {
 
 TEST(Transport, AClosedPortIsRefusedWhenPatienceEnds) {
   Net net;
-  boost::asio::ip::tcp::acceptor held(net.io);  // bound, not listening
+  boost::asio::ip::tcp::acceptor held(net.io);  // bound, but not listening
   held.open(boost::asio::ip::tcp::v4());
   held.bind({boost::asio::ip::address_v4::loopback(), 0});
   const auto agent = net.transport();
@@ -216,7 +216,7 @@ TEST(Transport, AddressesThatAreNotThisMachinesAreRefused) {
   Net net;
   const auto agent = net.transport();
   ConnectOptions options = to(1, milliseconds(1));
-  options.local_address = "192.0.2.1";  // for documentation: nobody's
+  options.local_address = "192.0.2.1";  // reserved for documentation: no machine has it
   EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
   options.local_address = "eth0";
   EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
@@ -302,7 +302,7 @@ TEST(Transport, ACancelledCallEndsAtOnce) {
   EXPECT_EQ(failure(*result).kind, Kind::kCancelled);
 }
 
-// Also between two waits, when what was awaited has come but the call has not gone on yet.
+// Also between two waits, after the awaited event but before the coroutine has continued.
 TEST(Transport, ACallMayBeCancelledAtAnyEvent) {
   bool went_through = false;
   for (int events = 0; !went_through; ++events) {
@@ -374,7 +374,7 @@ TEST(Transport, AnswersLeaveTogetherAndBeforeTheConnectionIsClosed) {
   EXPECT_EQ(inbox.frames, (std::vector<std::string>{"one", "two"}));
 }
 
-// Both ends are in this process, so half of it is the coordinator's; without agents' own state.
+// Both ends are in this process, so half of the memory is the coordinator's; without the state of agents.
 TEST(Transport, AnIdleMemberHoldsLittleMemory) {
   Net net;
   Coordinator coordinator(net);

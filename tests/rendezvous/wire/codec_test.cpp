@@ -1,4 +1,5 @@
-// The wire format: what goes in comes out, limits hold, and what is not a message is refused without reading further.
+// The wire format: decoding returns the encoded message, limits hold, and data that is not a message is refused without reading
+// further.
 #include "rendezvous/wire/codec.hpp"
 
 #include "rendezvous/transport/shared.hpp"
@@ -198,12 +199,12 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
   release.successors.resize(kSuccessors + 1);
   EXPECT_THROW(encode(FromCoordinator{release}), ProtocolError);
 
-  // Texts for people are cut, between characters.
+  // Texts for users are cut between characters.
   const Leave leave{std::string(kMaxTextBytes - 1, 'a') + "ä"};
   EXPECT_EQ(std::get<Leave>(decode_from_member(encode(FromMember{leave}))).why, std::string(kMaxTextBytes - 1, 'a'));
 }
 
-// It may arrive in one packet with the end of the handshake, when the token is not proven yet.
+// It may arrive in one packet with the end of the handshake, before the token is proven.
 TEST(RendezvousCodec, TheLongestHelloFitsIntoWhatMayComeBeforeTheToken) {
   Hello hello = some_hello();
   hello.role = std::string(kMaxRoleBytes, 'r');
@@ -223,7 +224,7 @@ TEST(RendezvousCodec, TheLongestHelloFitsIntoWhatMayComeBeforeTheToken) {
 
 TEST(RendezvousCodec, ALengthThatPromisesMoreThanThereIsAllocatesNothing) {
   std::string body = encode(FromMember{StoreAsk{}});
-  // The number of keys stands behind round (16), rank (4), id (8) and op (1), after the type.
+  // The number of keys follows the type, round (16), rank (4), id (8) and op (1).
   const std::size_t keys = 1 + 16 + 4 + 8 + 1;
   body[keys] = '\xff';
   body[keys + 1] = '\xff';
@@ -239,8 +240,8 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
   EXPECT_LT(small, 1000u);
 }
 
-// What the fuzzer begins with: each is refused, or comes out as it went in; and some of each kind of message are understood, or
-// the fuzzer would look at refusals only.
+// The fuzzer's seeds: each is refused, or encodes to the same bytes. Some of each kind of message must be accepted, or the
+// fuzzer would only test refusals.
 TEST(RendezvousCodec, TheFuzzersSeedsAreUnderstood) {
   std::set<std::size_t> of_members, of_coordinators;
   bool held = false, stay = false;

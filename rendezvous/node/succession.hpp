@@ -2,10 +2,11 @@
 // one.
 //
 // The problem. The coordinator is gone, and exactly one of the other nodes must replace it. Four things can go wrong:
-//   Two nodes win, and two rounds train at the same time.
-//   A node in an isolated part of the network asks for one term after another. Its high term then deposes a healthy
-//   coordinator. The winner does not know the newest round, and gives its ranks to other nodes. The lost coordinator was just
-//   changing the membership, so the nodes disagree on what a majority is.
+//   - Two nodes win, and two rounds train at the same time.
+//   - A node in an isolated part of the network asks for one term after another. Its high term then deposes a healthy
+//     coordinator.
+//   - The winner does not know the newest round, and gives its ranks to other nodes.
+//   - The lost coordinator was just changing the membership, so the nodes disagree on what a majority is.
 //
 // The idea. A node without a coordinator dials the old coordinator and the successors that the last release named. Its Hello
 // carries its promised term and its rounds. The node that it dials counts it as an elector. It asks for votes only when it and

@@ -56,7 +56,7 @@ float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_
   // Changes the seed, so that mixup draws other numbers than augmentation, which uses the seed unchanged.
   constexpr std::uint64_t kMixup = 0x6d6978757000;
   constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;  // of four numbers each; one draw uses about ten numbers
-  constexpr double kSmallest = 1e-6;                 // a smaller part is rounded to 0, a larger one than 1 minus this to 1
+  constexpr double kSmallest = 1e-6;                 // a smaller alpha gives 0 or 1 anyway
   at::Philox4_32 philox(seed ^ kMixup, static_cast<std::uint64_t>(position),
                         kBlocksOfEpoch * static_cast<std::uint64_t>(epoch));
   const double shape = std::max(alpha, kSmallest);

@@ -1,8 +1,8 @@
 // A training loop of your own with parts of ddptrain: any number of workers fit a curve. If a worker is killed, no step is
 // lost. SIGTERM saves, and the next start resumes.
 //
-//  ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS   or   torchrun --nproc-per-node 2 --no-python build/myloop
-//  STEPS
+//   ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS   or   torchrun --nproc-per-node 2 --no-python build/myloop
+//   STEPS
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

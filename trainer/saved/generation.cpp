@@ -22,9 +22,8 @@ namespace ddprun::trainer {
 std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator) {
   if (sampling.temperature == 0) return logits.argmax(-1).item<std::int64_t>();
   at::Tensor scaled = logits / sampling.temperature;
-  if (!at::isfinite(scaled).all().item<bool>())
-    return logits.argmax(-1).item<std::int64_t>();  // only the likeliest token has
-                                                    // a probability above 0
+  // An overflow means that only the likeliest token has a probability above 0.
+  if (!at::isfinite(scaled).all().item<bool>()) return logits.argmax(-1).item<std::int64_t>();
   if (sampling.top_k > 0 && sampling.top_k < scaled.size(-1)) {
     const at::Tensor least = std::get<0>(at::topk(scaled, sampling.top_k)).narrow(-1, sampling.top_k - 1, 1);
     scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());

@@ -70,9 +70,8 @@ struct AgentChannel::Impl {
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
-      if (std::holds_alternative<channel::Regroup>(message))
-        accept_requests();  // requests of threads that learn of the order
-                            // from on_message
+      // on_message reports the order to threads that then send requests.
+      if (std::holds_alternative<channel::Regroup>(message)) accept_requests();
       if (on_message) on_message(message);
       // on_message comes first: a thread whose request throws here must see the order.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);

@@ -14,8 +14,8 @@ namespace ddprun::trainer {
 
 class AgentChannel {
  public:
-  using Handler = std::function<void(const channel::FromAgent&)>;  // gets all messages but StoreReply; called on the reader
-                                                                   // thread, must not block
+  using Handler =
+      std::function<void(const channel::FromAgent&)>;  // all but StoreReply; called on the reader thread, must not block
 
   // Takes ownership of the descriptor (sets CLOEXEC, closes it at the end) and sends Hello. `on_gone` is called at most once,
   // on the reader thread, when the agent is gone.

@@ -265,7 +265,7 @@ def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 
 
 def close(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Whether two tensors differ by rounding only: by at most 100 units in the last place of the largest magnitude, and by 1 % in total."""
+    """Whether two tensors differ by rounding only: by at most 100 units in the last place of the largest magnitude, but never over 1 %."""
     if same(ours, theirs):
         return True
     if ours is None or theirs is None or ours.dtype != theirs.dtype or ours.shape != theirs.shape or not theirs.is_floating_point():

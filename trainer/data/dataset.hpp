@@ -31,9 +31,9 @@ enum class Split { kTrain, kTest };
 Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
 // Reads the split's files from data.dir: `name`, else `name.gz`. Keeps the first `data.train_samples` / `test_samples`. Throws
-// UsageError if a file is missing (names both paths), is not IDX or of another type (names the magic found and expected), or is
-// truncated or too long (bytes expected and found). Also throws it if images and labels differ in number, or a label is out of
-// range (names the sample).
+// UsageError: a file is missing (names both paths), is not IDX or has another type (names the magic found and expected), or is
+// truncated or too long (names the bytes expected and found). Also throws it if images and labels differ in number, or a label
+// is out of range (names the sample).
 Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
 struct ImageSize {

@@ -35,7 +35,7 @@ class Process {
   void use(c10::Device device);
   // For a standby: sleeps until the agent assigns a rank. Throws std::runtime_error if the agent is gone.
   void wait_for_rank() { place_.wait_for_rank(); }
-  // Call after the rank is known. Arms the faults meant for it, chooses a device if none is in use, and reports to the agent
+  // Call after the rank is known. Arms the faults meant for it and chooses a device if none is in use. Reports to the agent
   // whether its groups can be broken. Throws UsageError.
   void take_up_work();
   // Returns when the data is read. Throws the errors of the subject's read(): UsageError, or SourceError for all others.

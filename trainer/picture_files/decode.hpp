@@ -18,9 +18,9 @@ struct PixelRows {
 };
 
 // Converts grey to three colours and 16 bits per colour to 8. Ignores transparency, gamma (gAMA), colour profiles and EXIF
-// orientation, as Pillow's convert("RGB") does. Throws UsageError that begins with `name` if the file is neither JPEG nor PNG,
-// damaged or truncated, has four colours (CMYK) or more than 89,478,485 pixels. A progressive JPEG may have at most 500 scans
-// (24 to 500, such that pixels times scans are at most 2^31).
+// orientation, as Pillow's convert("RGB") does. Throws UsageError that begins with `name`: the file is neither JPEG nor PNG, is
+// damaged or truncated, has four colours (CMYK), or has more than 89,478,485 pixels. A progressive JPEG may have at most 500
+// scans (24 to 500, such that pixels times scans are at most 2^31).
 PixelRows decode_picture(std::string_view bytes, const std::string& name);
 
 // Whether a PNG file has a gamma that earlier versions applied and this version ignores. Reads the chunks before the pixels.

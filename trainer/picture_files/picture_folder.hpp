@@ -20,8 +20,8 @@ namespace ddprun::trainer {
 Description describe_picture_folder(const DataConfig& config);
 
 // Lists both folders. Images are *.jpg, *.jpeg and *.png; other files are ignored. Throws UsageError if a folder is missing or
-// its number of classes is not data.classes, or if a class has no image or is in only one of the folders. Errors of make() name
-// the path of an unreadable or damaged image.
+// its number of classes is not data.classes. Also throws it if a class has no image or is in only one of the folders. Errors of
+// make() name the path of an unreadable or damaged image.
 Sources read_picture_folders(const DataConfig& config);
 
 // Lines for the user about unused files in both folders. Counts at most 100,000 files.

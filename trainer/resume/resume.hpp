@@ -34,9 +34,9 @@ struct Beginning {
 };
 
 // Collective. Applies --resume. `auto` chooses the newest step of which any rank has a valid copy of this run. The copy of the
-// lowest such rank counts; other content at that step is ignored. The run's identity comes from rank 0's run file, else from
-// the newest valid checkpoint of the run directory, else from the run file of the lowest rank that has one, else from the
-// newest copy. Throws BadCheckpointError on all ranks if there are checkpoints but none of this run is valid.
+// lowest such rank counts; other content at that step is ignored. The first of these that exists gives the run's identity: rank
+// 0's run file, the newest valid checkpoint of the run directory, the run file of the lowest rank that has one, the newest
+// copy. Throws BadCheckpointError on all ranks if there are checkpoints but none of this run is valid.
 //
 // `never` counts only on rank 0. A path counts if any rank gives one; the other ranks need none. Both give the run a new
 // identity and hold for the first start only. After a restart within the job (restart_count > 0) the run continues from its own

@@ -26,8 +26,8 @@ class AgentChannel {
 
   void send(const channel::FromWorker& message) noexcept;
   // Assigns the id, sends the request and waits for the answer. Thread-safe; several requests may wait. Throws
-  // std::runtime_error if the agent is gone, when it orders a newer generation than that of the request's group, and while it
-  // holds this worker between two rounds.
+  // std::runtime_error if the agent is gone, and while it holds this worker between two rounds. Also throws it when the agent
+  // orders a newer generation than that of the request's group.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

@@ -1,5 +1,5 @@
-// The command lines of `ddptrain generate` (writes text with a saved model), `ddptrain eval` (evaluates one), `ddptrain
-// predict` (answers single samples), and `ddptrain tokenize` (makes a token file from a text).
+// The options of four commands: `ddptrain generate` writes text with a saved model, `ddptrain eval` evaluates one, and
+// `ddptrain predict` answers single samples. `ddptrain tokenize` makes a token file from a text.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,9 @@ struct ArrayHeader {
   std::int64_t begin = 0;  // offset of the array's data in bytes
 };
 
-// `what`: "FILE.npy", or "FILE.safetensors:NAME". Throws UsageError with the file's name if the file is missing or neither of
-// both, lacks that tensor (lists those that exist), has a type that is not a number or is big-endian, has Fortran order, or has
-// another length than its shape requires.
+// `what`: "FILE.npy", or "FILE.safetensors:NAME". Throws UsageError with the file's name: the file is missing, has neither
+// format, or lacks that tensor (lists those that exist). Also: its type is not a number or is big-endian, it has Fortran order,
+// or its length does not match its shape.
 ArrayHeader read_array_header(const std::filesystem::path& folder, const std::string& what);
 
 // The array itself. The file stays mapped while a tensor of it lives. Do not write to it.
@@ -34,8 +34,8 @@ at::Tensor read_array(const std::filesystem::path& folder, const std::string& wh
 Description describe_arrays(const DataConfig& config);
 
 // Inputs become float32, targets int64 (data.predict "class") or float32. A one-dimensional array has one number per sample.
-// Throws UsageError as read_array() does, and if the numbers of samples differ, a class is not an integer or out of range, or a
-// number is NaN or infinite as float32 (names the sample and its column).
+// Throws UsageError as read_array() does, and if the numbers of samples differ. Also throws it for a class that is not an
+// integer or out of range, and for a number that is NaN or infinite as float32. These messages name the sample and its column.
 Sources read_arrays(const DataConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// A worker's place in its job: its rank, the group of all ranks, progress, a stop at the same step on all ranks, and the next
-// group after the loss of a worker.
+// A worker's place in its job: its rank and the group of all ranks. It reports progress, stops at the same step on all ranks,
+// and forms the next group after the loss of a worker.
 //
 // Under ddprun a lost worker is replaced while the others keep their state: Job::run() calls the loop again, and no step is
 // lost. The same program also trains under torchrun, srun, mpirun or a shell. It reads RANK, WORLD_SIZE, MASTER_ADDR and

@@ -1,7 +1,7 @@
-// A worker program of your own consists of a Task (the model, its loss, the metrics of an evaluation), a Source (the samples),
-// TaskKeys (additional keys of train.json) and the macro DDPRUN_WORKER, which defines main(). It has all features of ddptrain:
-// command line, train.json, agent, restarts, exact resume, live recovery, checkpoints and metrics. sdk/example has a complete
-// program. `ddprun init cpp FOLDER` writes another to start from.
+// A worker program of your own has four parts: a Task (the model, its loss, the metrics of an evaluation), a Source (the
+// samples), TaskKeys (additional keys of train.json) and the macro DDPRUN_WORKER. The macro defines main(). The program has all
+// features of ddptrain: command line, train.json, agent, restarts, exact resume, live recovery, checkpoints and metrics.
+// sdk/example has a complete program. `ddprun init cpp FOLDER` writes another to start from.
 //
 // Until version 1.0 these headers change with each version: build a worker with the same ddprun that starts it. Both sides
 // check the version.

@@ -257,7 +257,7 @@ struct ddprun_worker {
   std::mutex state_;
   std::condition_variable changed_;
   std::optional<channel::Phase> phase_;
-  std::optional<channel::Progress> progress_;  // the newest
+  std::optional<channel::Progress> progress_;  // the newest progress
   channel::NamedFigures figures_;              // figures of steps whose progress was not sent
   bool unsent_ = false;
   channel::StepTimes step_times_;

@@ -123,8 +123,8 @@ class ShareMaker {
     return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
   }
 
-  // Adds the mixup partners of the share's samples from the `first` one on. A partner is made with the draws of its own
-  // position, on whichever rank that is.
+  // Adds the mixup partners of the share's samples from the `first` one on. A partner is the same as in its own place of the
+  // global batch, on whichever rank that is.
   void add_partners(Batch& batch, const Share& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());

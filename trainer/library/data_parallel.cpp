@@ -66,7 +66,8 @@ void DataParallel::zero_grad() {
 at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, double weight, Sum sum) {
   Impl& impl = *impl_;
   const bool sync = sum == Sum::kNow;
-  // Before the first pass of a step: marks the point to which an undo returns what the pass changes in addition to gradients.
+  // Before the first pass of a step: copies what the pass changes in addition to gradients, such as buffers, so that it can be
+  // undone.
   if (impl.training.stage == trainer::TrainingState::Stage::kBetweenSteps) trainer::begin_step(impl.training);
   trainer::JobPlace* const place = impl.inside ? &impl.inside->place : nullptr;
   if (place) place->status().at(channel::Stage::kForward);

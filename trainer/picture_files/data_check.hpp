@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// Where and for whom a check runs.
+// The part of the data that a check covers, and the folder of its results.
 struct DataCheckPlace {
   std::filesystem::path folder;  // keeps results for later starts; empty: nothing is kept
   int rank = 0;                  // checks the part of this rank, of `world` parts

@@ -36,7 +36,7 @@ void require_size(std::int64_t height, std::int64_t width, const std::string& na
                    std::to_string(kMostPixels) + " can be read");
 }
 
-// libjpeg wants its errors not to return: they jump back to where the library was called.
+// libjpeg's error handler must not return, so it jumps back to the call of the library.
 struct JpegErrors {
   jpeg_error_mgr base;  // first: the library has a pointer to it
   std::jmp_buf back;

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kKeyBytes = 16;  // hexadecimal digits
 constexpr std::size_t kKeysKeptAtOnce = 256;
-constexpr std::size_t kMostResultBytes = std::size_t{1} << 27;  // 8 million pictures
+constexpr std::size_t kMostResultBytes = std::size_t{1} << 27;  // 8 million images
 constexpr std::size_t kMostNamed = 20;
 constexpr int kLowestPriority = 19;
 

@@ -1,5 +1,5 @@
-// ddptrain: one training worker. ddprun, torchrun, srun, mpirun or a shell starts it; see docs/ for its command line, and
-// trainer/life/worker.hpp for what it does.
+// ddptrain: one training worker, started by ddprun, torchrun, srun, mpirun or a shell. Its command line is in docs/. Its
+// implementation begins in trainer/life/worker.hpp.
 #include "trainer/life/subject.hpp"
 #include "trainer/life/worker.hpp"
 

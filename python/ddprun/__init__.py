@@ -1,6 +1,6 @@
-"""What ddprun and a Python script tell each other: `import ddprun`.
+"""`import ddprun`: connects a Python script to ddprun.
 
-The script says how far it is, what it has saved and why it fails; ddprun says what happened before and when to save and stop:
+The script reports its progress, its checkpoints and its errors. ddprun reports the earlier failures of the job, and when to save and stop:
 
     import ddprun
     ...
@@ -9,10 +9,9 @@ The script says how far it is, what it has saved and why it fails; ddprun says w
         save(...)
         ddprun.stopped()
 
-Outside a job of ddprun, in processes that the worker starts or forks, and when the agent is gone, all of it does nothing. No
-call raises because there is no agent. should_save() waits for the agent while a job stops. If the agent does not read, each call
-that sends something waits up to 10 s; after that the channel is given up. Needs Python 3.8 and nothing else.
-docs/python-scripts.md is the user's page, docs/worker-channel.md the protocol that is spoken here."""
+All calls do nothing outside a job of ddprun, in processes that the worker starts or forks, and when the agent is gone. No call raises because there
+is no agent. should_save() waits for the agent while a job stops. If the agent does not read, each call that sends a message waits up to 10 s; then
+the channel is closed. Needs only Python 3.8. docs/python-scripts.md is for users, docs/worker-channel.md describes the protocol."""
 
 import atexit
 import contextlib
@@ -33,11 +32,11 @@ from ddprun import _signals
 __all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "restore", "saved", "should_save", "snapshot", "step",
            "stop_at_step", "stopped", "watch", "world_size"]
 
-PROTOCOL = (1, 4)  # of the worker channel: major, minor
-REQUEUE = 85  # the exit code of a job that has saved and wants to be run again
+PROTOCOL = (1, 4)  # version of the worker channel: major, minor
+REQUEUE = 85  # the exit code of a job that has saved and asks to be run again
 
-_PROGRESS_EVERY_S = 0.2  # more often nobody looks
-_PATIENCE_MS = 10_000  # with an agent that does not read
+_PROGRESS_EVERY_S = 0.2  # nothing reads progress more often
+_PATIENCE_MS = 10_000  # limit of a write when the agent does not read
 _MOST_FIGURES = 100
 _MOST_TEXT = 16_384
 _MOST_STEPS = 2 ** 63 - 1
@@ -56,12 +55,12 @@ def _number(name, default):
 rank = _number("RANK", 0)
 local_rank = _number("LOCAL_RANK", 0)
 world_size = _number("WORLD_SIZE", 1)
-restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # how often the job was restarted before
-cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # of the newest failure, as in `ddprun report`; None at first
+restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # number of earlier restarts of the job
+cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # cause of the newest failure, as in `ddprun report`; None in the first round
 
 
 def _plain(value):
-    """A number as the channel writes it: JSON has no NaN and no infinities."""
+    """A number as the channel encodes it: JSON has no NaN and no infinities."""
     value = float(value.detach() if hasattr(value, "detach") else value)
     if math.isnan(value):
         return "nan"
@@ -75,32 +74,32 @@ def _text(value):
 
 
 class _Channel:
-    """The worker's end of the channel. A thread of its own reads, since the agent's question may come while the script waits for
-    other ranks in a collective."""
+    """The worker's end of the channel. A thread of its own reads, because a request of the agent may arrive while the script waits in a
+    collective."""
 
     def __init__(self, sock):
         self._socket = sock
-        self._state = threading.Condition()  # guards what follows; reentrant, for signal handlers
+        self._state = threading.Condition()  # guards the members below; reentrant, for signal handlers
         self._closed = False
         self._begun = False
         self._phase = ""
-        self._last = -1  # newest step
+        self._last = -1  # the newest step
         self._samples = 0
         self._total = 0
         self._epoch = 0
         self._epochs = 0
         self._sent_at = -math.inf
         self._unsent = False
-        self._figures = {}  # of steps that were not sent
-        self._figures_step = -1  # the newest that had some
-        self._answers = {}  # of the store, by the number of the question
+        self._figures = {}  # figures of steps that were not sent
+        self._figures_step = -1  # the newest step with figures
+        self._answers = {}  # replies of the store, by the number of the request
         self._questions = 0
         self._warned = set()
-        self._calls = 0  # of should_save()
+        self._calls = 0  # number of calls of should_save()
         self._stopping = False  # Stop{save} was answered
         self._stop_at = None
         self._stop_now = False
-        self._asks = False  # the agent knows that should_save() will be called
+        self._asks = False  # the agent knows that the script calls should_save()
         self._writing = threading.RLock()
         self.signals = _signals.StopSignals(lambda number: self._send({"type": "signal", "signal": number}))
 
@@ -109,7 +108,7 @@ class _Channel:
     def step(self, n, loss, samples, total, epoch, epochs, figures):
         samples = self._whole("samples", samples) or 0
         total, epoch, epochs = self._whole("total", total), self._whole("epoch", epoch), self._whole("epochs", epochs)
-        told = self._as_they_are({"loss": loss, **figures}) if rank == 0 else {}  # only its are shown
+        told = self._as_they_are({"loss": loss, **figures}) if rank == 0 else {}  # only rank 0's are shown
         with self._state:
             if n < self._last:
                 self._warn_once("went back", "step() went back from %d to %d; perhaps an older state was loaded" % (self._last, n))
@@ -172,13 +171,13 @@ class _Channel:
             return True
 
     def handle_stops(self):
-        """Stop signals that reach this process are reported from now on."""
+        """Reports stop signals of this process to the agent from now on."""
         with self._state:
             self._hello()
         self.signals.install()
 
     def will_ask(self):
-        """should_save() will be called: the agent may have this rank save."""
+        """Reports that the script calls should_save(), so that the agent may order a save."""
         self.handle_stops()
         with self._state:
             if not self._asks:
@@ -189,15 +188,15 @@ class _Channel:
         return self._last
 
     def flush(self):
-        """At the end of the process: how far it came, which says whether the next try fails at the same step."""
+        """At the end of the process: reports the last step, with which ddprun sees whether the next attempt fails at the same step."""
         with self._state:
             if not self._unsent:
                 return
-            # Python is ending: nothing is computed any more.
+            # Python is ending, so functions and tensors are no longer evaluated.
             self._figures = {name: value for name, value in self._figures.items() if isinstance(value, (int, float))}
         self._progress()
 
-    # ---- what is said ----
+    # ---- messages to the agent ----
 
     def _hello(self):
         if self._begun:
@@ -224,7 +223,7 @@ class _Channel:
                        "epochs": self._epochs, "samples": self._samples}
             if figures and self._figures_step != self._last:
                 message["figures_step"] = self._figures_step
-        numbers = self._numbers(figures)  # not under the lock: a loss on a GPU waits here for all that is queued there
+        numbers = self._numbers(figures)  # not under the lock: reading a loss on a GPU waits for all work queued there
         for name in ("loss", "lr", "samples_per_s"):
             if name in numbers:
                 message[name] = numbers.pop(name)
@@ -250,7 +249,7 @@ class _Channel:
         self._warn_once(name, "step(%s=...) is left out: it is not a number: %s" % (name, reason))
 
     def _as_they_are(self, figures):
-        """Figures as the script has them now: it may change a tensor before it is sent. On a GPU the copy is queued and not waited for."""
+        """Copies of the figures, since the script may change a tensor before it is sent. On a GPU the copy is queued without a wait."""
         kept = {}
         for name, value in figures.items():
             if value is None:
@@ -262,7 +261,7 @@ class _Channel:
                     if not all(placement.is_replicate() for placement in getattr(value, "placements", ())):
                         raise ValueError("it is this rank's part of a distributed tensor; tell its full_tensor(), which all ranks have to call")
                     value = value.detach().clone()
-                elif getattr(value, "size", 0) == 1 and hasattr(value, "copy"):  # numpy's
+                elif getattr(value, "size", 0) == 1 and hasattr(value, "copy"):  # a numpy value
                     value = value.copy()
                 kept[name] = value
             except Exception as reason:
@@ -270,7 +269,7 @@ class _Channel:
         return kept
 
     def _whole(self, name, value):
-        """A number beside the step's own, or None where it is none: a run is not ended for it."""
+        """The value of an optional argument as an integer, or None if it is not one: an invalid value must not end the run."""
         if value is None:
             return None
         try:
@@ -289,7 +288,8 @@ class _Channel:
             print("ddprun: rank %d: %s" % (rank, text), file=sys.stderr, flush=True)
 
     def ask_store(self, operation, key, value=b""):
-        """The value of a key, waited for (get), or b"" (set): of the store that all ranks of this round share. None: the agent is gone."""
+        """Sends a request to the store that all ranks of this round share. Returns the value of a key, after waiting for it (get), or b"" (set).
+        None: the agent is gone."""
         key = key.encode()
         with self._state:
             self._hello()
@@ -303,7 +303,7 @@ class _Channel:
             return self._answers.pop(number, None)
 
     def _send(self, message, may_be_dropped=False, more=b""):
-        """False: it was not sent. Never raises, and waits for an agent that does not read for a while only."""
+        """Returns False if the message was not sent. Never raises. Waits for a limited time if the agent does not read."""
         body = json.dumps(message).encode()
         frame = struct.pack("<II", len(body) + 4 + len(more), len(body)) + body + more
         with self._writing:
@@ -322,18 +322,18 @@ class _Channel:
             except OSError:
                 self._close()
             finally:
-                if 0 < sent < len(frame):  # an exception of a signal handler: what follows would be read as the rest
+                if 0 < sent < len(frame):  # a signal handler raised: later bytes would be read as the rest of this frame
                     self._close()
             return sent == len(frame)
 
     def _close(self):
-        """Nothing is sent any more. The descriptor stays, for the thread that reads from it: that thread then ends and wakes the waiters."""
+        """Stops all sends. The descriptor stays open for the reader thread, which then ends and wakes the waiters."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def forget(self):
-        """In a forked child: it is not the worker, and its parent's locks may be held for ever."""
+        """For a forked child: it is not the worker, and its parent's locks may be held for ever."""
         self._closed = True
         self._socket.close()
         self.signals.in_child()
@@ -358,7 +358,7 @@ class _Channel:
                 try:
                     self._hear(json.loads(body.decode()), more)
                 except (ValueError, KeyError, TypeError):
-                    pass  # of a newer minor version
+                    pass  # a message of a newer minor version
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -370,7 +370,7 @@ class _Channel:
             if kind == "where":
                 self._send({"type": "position", "phase": self._phase or "running", "step": max(0, self._last), "stage": "somewhere"})
             elif kind == "stop" and message["mode"] == "save":
-                # The step that is under way counts as started: other ranks may wait in it for this one. The next call of
+                # The step in progress counts as started, since other ranks may wait in it for this one. The next call of
                 # should_save() waits for the answer.
                 self._stopping = self.signals.saves = True
                 self._send({"type": "stop_ready", "started": self._calls + 1})
@@ -385,7 +385,7 @@ class _Channel:
 
 
 def _open():
-    """The descriptor that the agent has left for this process, and for no other that it may start."""
+    """Returns the channel whose descriptor the agent passed to this process, not to children of this process; None: there is none."""
     where, inode = os.environ.pop("DDPRUN_CHANNEL", ""), os.environ.pop("DDPRUN_CHANNEL_INODE", "")
     if not where.startswith("fd:"):
         return None
@@ -396,24 +396,24 @@ def _open():
             return None
         os.set_inheritable(number, False)
         sock = socket.socket(fileno=number)
-        sock.settimeout(None)  # not the program's default one
+        sock.settimeout(None)  # removes the script's default timeout
     except (OSError, ValueError):
         return None
     if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM:
-        sock.detach()  # another file that happens to have its number
+        sock.detach()  # another file has that number
         return None
     return _Channel(sock)
 
 
 _channel = _open()
-_memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's, for snapshots
+_memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's memory for snapshots
 _node = _number("GROUP_RANK", 0)
-# Of a job on many machines: which round of it this is, from 0 on, where other nodes reach this one, and LOW-HIGH or "". On one machine
-# each round but the first is a restart, so that `restart` + `_round` is another number in each.
+# In a multi-node job: the number of the round, from 0 on; the address of this node for other nodes; LOW-HIGH or "". On one node each
+# round but the first is a restart, so `restart` + `_round` differs between all rounds.
 _round = _number("DDPRUN_GENERATION", 0)
 _address, _ports = os.environ.get("DDPRUN_NODE_ADDRESS", ""), os.environ.get("DDPRUN_PORT_RANGE", "")
 _snapshots = None
-_watching = None  # since watch()
+_watching = None  # set by watch()
 
 
 def _in_forked_child():
@@ -446,13 +446,12 @@ def in_job():
 
 
 def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures):
-    """Step n is done. Cheap enough for every step: the agent hears of it a few times a second.
+    """Reports that step n is finished. Cheap enough for every step: the agent gets a message a few times a second.
 
-    loss and other figures (lr, accuracy, ...): numbers, one-element tensors, or functions without arguments that give one.
-    They are looked at on rank 0 and when they are sent, so that a loss on a GPU is not waited for at every step; a tensor has the value
-    that it had in this call.
-    samples: how many this rank has processed since the last call. total, epochs: of the whole run, for the time that is left.
-    epoch: counted from 0. What is not given stays as it was. What is no number is left out, with one line; only n itself raises."""
+    loss and other figures (lr, accuracy, ...): numbers, one-element tensors, or functions without arguments that return one. They are read only on
+    rank 0 and only when they are sent, so that not every step waits for a loss on a GPU. A tensor keeps its value at this call. samples: processed by
+    this rank since the last call. total, epochs: of the whole run, to estimate the remaining time. epoch: counted from 0. An omitted argument keeps
+    its earlier value. An argument that is not a number is ignored with one warning; only an invalid n raises."""
     n = _step_number(n)
     if _channel is not None:
         times = _watching.step(n) if _watching is not None else None
@@ -464,12 +463,12 @@ def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures
 
 
 def watch(model):
-    """Tells the agent how long each step takes on this rank, and how much of it is spent waiting for other ranks. So it can name
-    the rank that keeps the others waiting, and why. Returns the model.
+    """Measures the duration of each step on this rank, and the part of it spent waiting for other ranks. The agent uses this to name the rank that
+    delays the others, and the cause. Returns the model.
 
-    model: the one that is called in each step, with DistributedDataParallel or whatever exchanges gradients round it. Call it once
-    on every rank, before the first step; a script with several models, once for each. Without step() it tells nothing. A copy of the
-    model, or what is saved of it, is not watched."""
+    model: the model that is called in each step, with DistributedDataParallel or another wrapper that exchanges gradients. Call this once on every
+    rank, before the first step. A script with several models calls it once for each. Without step() nothing is reported. Copies and pickles of the
+    model are not watched."""
     global _watching
     if _channel is not None and world_size > 1:
         kinds = {parameter.device.type for parameter in model.parameters()}
@@ -483,7 +482,7 @@ def watch(model):
 
 
 def saved(path_or_step=None, step=None, seconds=0.0):
-    """A checkpoint is complete: its path, or its step. step: the newest, if it is not given; seconds: how long saving took."""
+    """Reports a complete checkpoint by its path or its step. step: default is the newest step; seconds: duration of the save."""
     path = ""
     if isinstance(path_or_step, (str, bytes, os.PathLike)):
         path = os.path.abspath(os.fsdecode(path_or_step))
@@ -495,9 +494,8 @@ def saved(path_or_step=None, step=None, seconds=0.0):
 
 
 def error(kind, message=""):
-    """Why this worker is about to fail; it should then raise or exit. kind: "oom", "data" or "config" (no restart mends it),
-    "diverged" (likewise), "checkpoint" (likewise), "lost_peer" (another rank is to blame), or anything else, which is a failure
-    like any other."""
+    """Reports why this worker is about to fail; the script should then raise or exit. kind: "oom", "data", "config", "diverged" or "checkpoint" (a
+    restart does not help), "lost_peer" (another rank failed first), or any other text, for a failure with no special meaning."""
     known = _KINDS.get(str(kind))
     text = _text(message if known else "%s: %s" % (kind, message) if message else kind)
     if _channel is not None:
@@ -505,20 +503,21 @@ def error(kind, message=""):
 
 
 def should_save():
-    """Whether to save now and stop. To be called on every rank once after each step (or at every so many). When the job is told
-    to stop it is True after the same call on all ranks; until then it is False and costs nothing."""
+    """Whether to save now and stop. Call it on every rank once after each step, or after every k-th step. After a stop request it returns True at the
+    same call on all ranks. Until then it returns False and costs nothing."""
     return _channel is not None and _channel.should_save()
 
 
 def stopped():
-    """Ends this process as saved and to be run again: after should_save() was True. Unasked, it is a failure like any other."""
+    """Ends this process with the exit code for "saved, run again". Call it after should_save() returned True. Without a stop request it counts as a
+    failure."""
     sys.exit(REQUEUE)
 
 
 @contextlib.contextmanager
 def stop_at_step(save=None):
-    """`with ddprun.stop_at_step(save):` is round one step, on every rank. When the job is told to stop, all ranks leave after the same
-    step: save() is called, and the process ends as with stopped(). Until then it costs nothing."""
+    """Put `with ddprun.stop_at_step(save):` around one step, on every rank. After a stop request all ranks leave at the same step: save() is called,
+    and the process ends as with stopped(). Until then it costs nothing."""
     if _channel is not None:
         _channel.will_ask()
     yield
@@ -545,12 +544,11 @@ def _opened_snapshots():
 
 
 def snapshot(state, step=None, replicated=False):
-    """Copies `state` into memory that outlives this process; restore() gives it back after a restart. True: it is kept.
+    """Copies `state` into memory that outlives this process; restore() returns it after a restart. Returns True if the copy is kept.
 
-    state: a dict of state_dicts, numbers and whatever can be pickled; tensors and arrays are copied by their bytes. The random state
-    of Python, numpy and torch is kept with it. Call it on every rank after the same steps; two generations are kept. step: the newest
-    that step() was told, if it is not given. replicated: the state is the same on all ranks, as with DDP, so that any rank's copy may
-    serve one that has lost its own."""
+    state: a dict of state_dicts, numbers and other objects that can be pickled; tensors and arrays are copied by their bytes. The random state of
+    Python, numpy and torch is kept with it. Call this on every rank after the same steps; two generations are kept. step: default is the newest step
+    of step(). replicated: the state is the same on all ranks, as with DDP, so a rank without a copy may use that of another rank."""
     if step is not None:
         step = _step_number(step)
     snapshots = _opened_snapshots()
@@ -562,10 +560,10 @@ def snapshot(state, step=None, replicated=False):
 
 
 def restore(like=None):
-    """The state that snapshot() was given last, of a step that all ranks have; tensors are on the CPU. None: there is none, as in the
-    first round. Call it on every rank, after torch was seeded: the random state becomes that of the snapshot.
+    """Returns the state of the newest snapshot() that all ranks have, with tensors on the CPU. None: there is none, as in the first round. Call it on
+    every rank, after the script has seeded torch: it restores the random state of the snapshot.
 
-    like: what the script would pass to snapshot() now. A snapshot in which a tensor of it has another shape is refused, with a line."""
+    like: the state that the script would pass to snapshot() now. A snapshot with a different tensor shape is refused, with a line on stderr."""
     global _agreements
     if _channel is None or (restart == 0 and _round == 0):
         return None
@@ -580,7 +578,7 @@ def restore(like=None):
             _say(decision["why"], with_rank=False)
         return decision
 
-    if snapshots is None:  # the others have to know
+    if snapshots is None:  # the other ranks wait for this offer
         agree(_snapshot.NOTHING)
         return None
     return snapshots.restore(like, agree)

@@ -1,23 +1,23 @@
-"""What the ranks of a round tell each other in ddprun.restore(), and how a node without a copy gets that of another node.
+"""Agrees on the copy that all ranks load in ddprun.restore(), and sends it to nodes that have no copy.
 
-All ranks tell rank 0 what they have, through the store of the worker channel, and rank 0 decides (_snapshot.decide). Where a node has no
-copy of the step, and the state is the same on all ranks, one rank of that node borrows it from a rank that has it. The state goes over a
-connection of its own between these two, since it may be as large as the memory: neither the agents nor the store see it.
+All ranks send their offers to rank 0, through the store of the worker channel, and rank 0 decides (_snapshot.decide). If a node has no copy of the
+step, and the state is the same on all ranks, one rank of that node borrows it from a rank that has it. The state has a connection of its own between
+these two ranks, since it may be as large as the memory. It passes neither the agents nor the store.
 
-    the one who lends     listens at its node's address, and tells it through the store
-    the one who borrows   connects, and writes what comes into its own memory for snapshots, where the others of its node read it
+    lender      listens at its node's address, and publishes the address in the store
+    borrower    connects, and writes the data into its own memory for snapshots, from which the other ranks of its node read it
 
-Each shows the other that it knows the secret that rank 0 has made for this once. The store gave it to them over the agents' encrypted
-connections. All that is sent is authenticated with it. It is not encrypted, as little as what Gloo and NCCL send (docs/security.md).
+Both sides prove that they know a secret, which rank 0 makes for this one restore(). The store distributes it over the agents' encrypted connections.
+All data is authenticated with it, but not encrypted. The traffic of Gloo and NCCL is not encrypted either (docs/security.md).
 
     B -> L   magic, nonce of B (32), rank of B (4)
     L -> B   nonce of L (32), proof of L (32)
     B -> L   proof of B (32)
     L -> B   header of the snapshot, code (32); then pieces of 1 MiB, the last one shorter, each followed by its code (32)
 
-Whatever fails is told to rank 0 as one line, and then no rank restores anything. A death is no such failure: nobody decides before all
-those who lend and borrow have answered, and the agents end the round of a rank that is dead. So nobody begins anew, and forgets
-its copy, because of a rank that was killed."""
+Any failure is sent to rank 0 as one line, and then no rank restores anything. The death of a rank is different: rank 0 does not decide before all
+lenders and borrowers have answered, and the agents end the round if a rank dies. So a killed rank does not make the others start over and clear their
+copies."""
 
 import collections
 import contextlib
@@ -36,11 +36,11 @@ _MAGIC = b"ddplend\x01"
 _NONCE = _CODE = 32
 _PIECE = 2 ** 20
 _CONNECT_S = 10
-_HELLO_S = 5  # for who has not shown that it knows the secret
+_HELLO_S = 5  # for a peer that has not proved that it knows the secret
 _SILENCE_S = 15  # for one piece; longer than a lease (5 s), so that a lost node is noticed by the agents first
-_SLOWEST = 2 ** 20  # bytes in a second; with the time above it bounds the whole
-_MOST_STRANGERS = 64  # more would be no receivers: a receiver shows its secret at once
-_BULK = 0x08  # IPTOS_THROUGHPUT: what agents tell each other goes first
+_SLOWEST = 2 ** 20  # bytes per second; with the times above it limits the whole transfer
+_MOST_STRANGERS = 64  # more cannot be borrowers: a borrower proves the secret immediately
+_BULK = 0x08  # IPTOS_THROUGHPUT: messages between agents have priority
 
 
 class _AgentIsGone(Exception):
@@ -48,11 +48,11 @@ class _AgentIsGone(Exception):
 
 
 class _Refused(Exception):
-    """What was read is not from somebody who knows the secret."""
+    """The received data does not come from a peer that knows the secret."""
 
 
 class Talk:
-    """One rank's side of one restore(). `ask(operation, key, value)` is the store's."""
+    """One rank's part in one restore(). `ask(operation, key, value)` sends a request to the store."""
 
     def __init__(self, ask, prefix, rank, world_size):
         self._ask, self._prefix, self.rank, self.world_size = ask, prefix, rank, world_size
@@ -62,7 +62,7 @@ class Talk:
             raise _AgentIsGone
 
     def hear(self, key):
-        """Waits until somebody tells it."""
+        """Waits until a rank sets the key."""
         answer = self._ask("get", self._prefix + key)
         if not answer:
             raise _AgentIsGone
@@ -70,8 +70,8 @@ class Talk:
 
 
 def agree(talk, offer, decide, snapshots, place, say):
-    """What all ranks restore: {"step": the step or None, "round": that of the copy, "why": a line where there is none}. snapshots: this
-    rank's, or None. place: this node's address, and the ports that may be listened on. say: prints a line."""
+    """Returns the copy that all ranks restore: {"step": the step or None, "round": the copy's round, "why": a line if there is none}. snapshots: this
+    rank's Snapshots, or None. place: this node's address, and the ports that it may listen on. say: prints a line."""
     try:
         if talk.world_size == 1:
             return decide([offer])
@@ -122,7 +122,7 @@ def _exchange(talk, decision, snapshots, place, say):
 
 
 def _borrow(talk, snapshots, name, secret, lenders):
-    """From the first of them that gives it. "", or why there is none."""
+    """Borrows from the first lender that succeeds. Returns "", or why all failed."""
     first = ""
     for rank in lenders:
         at = talk.hear("at/%d" % rank)
@@ -131,7 +131,7 @@ def _borrow(talk, snapshots, name, secret, lenders):
                 raise OSError("it cannot listen: " + at["why"])
             snapshots.borrow(name, rank, at["host"], lambda: _Receiver(talk.rank, at["host"], at["port"], secret))
             return ""
-        except Exception as reason:  # whatever it is, the others must hear of it
+        except Exception as reason:  # any error: the other ranks must get a result
             first = first or "rank %d could not get the snapshot of step %d from rank %d%s: %s" % (
                 talk.rank, name[0], rank, " at %s" % _place(at["host"], at["port"]) if "host" in at else "", _words(reason))
     return first
@@ -150,7 +150,7 @@ def _proof(secret, who, theirs, mine, rank):
 
 
 class _Codes:
-    """The codes of what is sent, in order."""
+    """The authentication codes of the pieces, in order."""
 
     def __init__(self, secret, theirs, mine):
         self._key = hmac.new(secret, b"pieces" + theirs + mine, hashlib.sha256).digest()
@@ -164,7 +164,7 @@ class _Codes:
 
 
 def _read(connection, view, ends):
-    """Fills all of the view. `ends`: the moment up to which everything has to be there."""
+    """Fills the whole view. `ends`: time at which the data must be complete."""
     got = 0
     while got < len(view):
         left = ends - time.monotonic()
@@ -184,7 +184,7 @@ def _read_bytes(connection, count, ends):
 
 
 class _Receiver:
-    """The side that borrows. One connection; close it."""
+    """The borrower's side. One connection; the caller closes it."""
 
     def __init__(self, rank, host, port, secret):
         self._connection = socket.create_connection((host, port), timeout=_CONNECT_S)
@@ -225,13 +225,13 @@ class _Receiver:
 
 
 class Lender:
-    """The side that lends. A thread for each that connects, until close()."""
+    """The lender's side. One thread for each connection, until close()."""
 
     def __init__(self, copy, secret, receivers, address, ports, say):
         self._header, self._body = copy
         self._secret, self._receivers, self._say = secret, receivers, say
         self._guard = threading.Lock()
-        self._strangers = collections.OrderedDict()  # connections that have not shown the secret, the oldest first
+        self._strangers = collections.OrderedDict()  # connections without a proof so far, the oldest first
         self._known = set()
         self._closed = self._warned = False
         if not address:
@@ -252,7 +252,7 @@ class Lender:
         while True:
             try:
                 connection, who = self._listener.accept()
-            except OSError:  # close()
+            except OSError:  # close() was called
                 return
             with self._guard:
                 if self._closed:
@@ -302,21 +302,21 @@ class Lender:
             connection.sendall(piece)
             connection.sendall(codes.next(piece))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # it has all of it, or is gone
+        connection.recv(1)  # returns when the borrower has read everything, or is gone
 
 
 def _end(connection):
-    """Whoever waits for it stops to wait."""
+    """Ends the connection and wakes a thread that waits for it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listening(address, ports):
-    """A socket at the node's address, with a port of --port-range where one of those is free."""
+    """A socket at the node's address, with a free port of --port-range if possible."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = (int(end) for end in ports.split("-")) if ports else (0, -1)
     numbers = list(range(low, high + 1))
-    random.SystemRandom().shuffle(numbers)  # the script's own random numbers stay as they are
+    random.SystemRandom().shuffle(numbers)  # does not change the script's random state
     for number in [*numbers, 0]:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -342,4 +342,4 @@ def _bind(listener, address, port):
     except OSError as reason:
         if reason.errno != errno.EADDRNOTAVAIL:
             raise
-        listener.bind(("", port))  # the others reach this node under an address that it does not have itself
+        listener.bind(("", port))  # other nodes know this node by an address that no local interface has

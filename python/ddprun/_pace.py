@@ -1,16 +1,16 @@
-"""How long each step takes on this rank, and how much of it is spent waiting for other ranks: what `ddprun.watch(model)` measures.
+"""Measures the duration of each step on this rank, and the part of it spent waiting for other ranks, for `ddprun.watch(model)`.
 
-Step times alone are equal on all ranks, since they wait for each other in each step. Here is what tells them apart:
+Step times alone are equal on all ranks, since the ranks wait for each other in each step. So we measure the waits:
 
-- A backward pass ends with callbacks, in the order in which they were queued. The first is ours, queued at the first gradient:
-  this rank has computed. Then comes that of DistributedDataParallel, which waits for the others. Then ours again.
+- A backward pass ends with callbacks, in the order in which they were queued. We queue the first one at the first gradient: when it
+  runs, this rank has computed. Next comes that of DistributedDataParallel, which waits for the others. Then comes another of ours.
 - DistributedDataParallel sends rank 0's buffers before a forward pass, in a method of its class.
-- Other collectives are waited for by Work.wait().
+- Work.wait() waits for other collectives.
 
-So the module within DistributedDataParallel has no hook, and is pickled and scripted as if nobody watched it.
+So the module within DistributedDataParallel has no hook, and it is pickled and scripted as without watch().
 
-On a CPU these are moments of the host's clock. On a GPU, which runs behind the host, they are events of its stream. Nothing here
-waits for a GPU, changes a number, or adds a collective."""
+On a CPU we read the host's clock. A GPU runs behind the host, so there we record events in its stream. This module never waits for a GPU, changes no
+number, and adds no collective."""
 
 import collections
 import contextlib
@@ -23,19 +23,19 @@ import time
 import torch
 from torch.autograd import Variable
 
-_SHORTEST_S = 0.02  # shorter steps are put together
-_PIECE_S = 0.1  # to pieces of so much
-_TELL_EVERY_S = 0.2  # if there are so many
+_SHORTEST_S = 0.02  # shorter steps are combined
+_PIECE_S = 0.1  # into pieces of this length
+_TELL_EVERY_S = 0.2  # if there are at least _STEPS_TOGETHER steps
 _STEPS_TOGETHER = 5
 _TELL_AT_LATEST_S = 1.0  # otherwise
-_MOST = 100  # in one message
-_MOST_WAITS = 1000  # of a GPU; of more, those that it has reached are added up
+_MOST = 100  # entries in one message
+_MOST_WAITS = 1000  # waits on a GPU; beyond this number, completed ones are summed
 
 _queue_callback = Variable._execution_engine.queue_callback
 
 
 def _with_gradient(output, depth=4):
-    """The tensors in a model's output that a backward pass may begin with."""
+    """The tensors of a model's output from which a backward pass may start."""
     if isinstance(output, torch.Tensor):
         if output.requires_grad:
             yield output
@@ -55,13 +55,13 @@ def _with_gradient(output, depth=4):
 
 
 def _uncompiled(hook):
-    """torch.compile() would take the numbers of a hook for constants."""
+    """Excludes a hook from torch.compile(), which would treat the hook's numbers as constants."""
     return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
 
 
 class _Hook:
-    """What a model calls, as long as it is the one that is watched: in copies and pickles it is a function of Python's own that does nothing,
-    so that they can be read where there is no ddprun."""
+    """A hook of the watched model. Copies and pickles have a standard function of Python instead that does nothing, so that they can be loaded
+    without ddprun."""
 
     def __init__(self, call):
         self._call = _uncompiled(call)
@@ -76,22 +76,22 @@ class _Hook:
 class Pace:
     def __init__(self, on_gpu):
         self._on_gpu = on_gpu
-        self._thread = threading.get_ident()  # that trains
+        self._thread = threading.get_ident()  # the training thread
         self._told = None  # the newest step
-        self._began = None  # the step after it
-        self._open = None  # since when this rank waits for others
-        self._waited = 0.0  # of this step
-        self._waits = collections.deque()  # likewise, pairs of events that a GPU has perhaps not reached
-        self._loading = None  # since when it has no batch, on the host's clock
+        self._began = None  # start of the step after it
+        self._open = None  # start of the current wait for other ranks
+        self._waited = 0.0  # waits of this step
+        self._waits = collections.deque()  # the same on a GPU, as pairs of events that may be pending
+        self._loading = None  # start of the wait for a batch, on the host's clock
         self._data = 0.0
         self._in_backward = False
         self._pending = []  # steps that a GPU has not finished
-        self._times = []  # steps that were not told
+        self._times = []  # steps that were not reported
         self._told_at = time.monotonic()
-        self._time_waits_in("torch.distributed.distributed_c10d", "Work", "wait")  # a collective does not say whose it is
+        self._time_waits_in("torch.distributed.distributed_c10d", "Work", "wait")  # a collective does not identify its caller
         self._time_waits_in("torch.nn.parallel.distributed", "DistributedDataParallel", "_sync_module_buffers")
 
-    # ---- what it hears of the model ----
+    # ---- hooks of the model ----
 
     def watch(self, model):
         model.register_forward_pre_hook(_Hook(self._forward_begins))
@@ -101,7 +101,7 @@ class Pace:
         if self._loading is not None:
             self._data += time.perf_counter() - self._loading
             self._loading = None
-        self._in_backward = False  # one that failed
+        self._in_backward = False  # it is still set if the last backward pass failed
 
     def _forward_ended(self, _model, _inputs, output):
         if torch.is_grad_enabled():
@@ -120,10 +120,10 @@ class Pace:
 
     def _exchanged(self):
         self._end_wait()
-        self._loading = time.perf_counter()  # if a forward pass follows in the same step
+        self._loading = time.perf_counter()  # counts if a forward pass follows in the same step
 
     def _time_waits_in(self, module, name, method):
-        """A method that waits for other ranks, for the whole process."""
+        """Measures a method that waits for other ranks, for the whole process."""
         owner = getattr(sys.modules.get(module), name, None)
         untimed = getattr(owner, method, None)
         if untimed is None:  # another PyTorch, or one without torch.distributed
@@ -142,7 +142,7 @@ class Pace:
 
         setattr(owner, method, _uncompiled(timed))
 
-    # ---- moments ----
+    # ---- times ----
 
     def _now(self):
         if not self._on_gpu:
@@ -157,21 +157,21 @@ class Pace:
 
     def _end_wait(self):
         since, self._open = self._open, None
-        if since is None or self._began is None:  # before the first step nothing is measured
+        if since is None or self._began is None:  # nothing is measured before the first step
             return
         if not self._on_gpu:
             self._waited += self._now() - since
             return
         self._waits.append((since, self._now()))
-        while len(self._waits) > _MOST_WAITS and self._waits[0][1].query():  # an evaluation between two steps, or no more step()
+        while len(self._waits) > _MOST_WAITS and self._waits[0][1].query():  # in an evaluation between two steps, or after the last step()
             since, there = self._waits.popleft()
             self._waited += since.elapsed_time(there) / 1000
 
-    # ---- what it tells ----
+    # ---- reports ----
 
     def step(self, n):
-        """Step n is done. The times to be told now: lists of step, steps, and microseconds of its own, of waiting, for data. What follows
-        belongs to the next step, also where step n is told again with more figures."""
+        """Call when step n is finished. Returns the times to report now, as lists: step, number of steps, and microseconds of computation, of waiting
+        and of loading data. Later work belongs to the next step, even if step n is reported again with more figures."""
         if n == self._told:
             return None
         self._told = n
@@ -181,13 +181,13 @@ class Pace:
         waits, self._waits = self._waits, collections.deque()
         data, self._data = self._data, 0.0
         self._open = self._loading = None
-        if began is not None:  # the first step is like no other
+        if began is not None:  # the first step is not typical
             self._pending.append((n, began, now, waited, waits, data))
             self._finish()
         return self._due()
 
     def loads(self):
-        """The next step begins with its batch."""
+        """Marks the start of data loading for the next step."""
         self._loading = time.perf_counter()
 
     def _finish(self):

@@ -1,23 +1,23 @@
 """Stop signals that reach the worker itself.
 
-Slurm at a time limit, systemd at the end of a unit and `kill -- -PGID` send SIGTERM to every process, not only to the agent. The default
-action ends a worker while its agent still agrees with the others on the step at which all of them save. So a worker that uses
-should_save(), stop_at_step() or a callback of integrations reports the signal to its agent and continues. The agent then has all ranks
-save. Signals are those of the agent's --signals-to-handle.
+Slurm at a time limit, systemd at the end of a unit and `kill -- -PGID` send SIGTERM to every process, not only to the agent. The default action would
+end a worker while its agent still agrees with the others on the step at which all of them save. So a worker that uses should_save(), stop_at_step()
+or a callback of integrations reports the signal to its agent and continues. The agent then has all ranks save. The handled signals are those of the
+agent's --signals-to-handle.
 
-A handler in Python runs between two bytecodes, so not while the main thread waits in a collective. Two things must work there:
+A handler in Python runs between two bytecodes, so not while the main thread waits in a collective. Two things must work even then:
 
 - The report. The interpreter's own C handler writes the number of each signal into a pipe (signal.set_wakeup_fd), and a thread reads it.
-- The agent's order to end now, which comes over the channel and as a signal. The same thread gives the default action back to the kernel
+- The agent's order to end now, which arrives over the channel and as a signal. The same thread restores the kernel's default action
   (PyOS_setsig by ctypes: signal.signal() is for the main thread only). Then it repeats the signal if that came before.
 
-A handler of the script, a signal that is ignored, and a handler that the script sets later all stay. Forked children get the earlier
-action back; programs that are started get the default action from the kernel.
+We keep a handler of the script, an ignored signal, and a handler that the script sets later. Forked children get the earlier action back. Started
+programs get the default action from the kernel.
 
-DataLoader's workers get the signal as well, and a rank that needs one more batch would fail without them. In such a child (fork only)
-keep_loader() replaces torch's own handler. The child continues while its parent lives and is to save: one byte of shared memory says so.
-Otherwise the child ends, as torch's handler has it. Tried and not taken: to block the signals there and look at the sender by
-sigwaitinfo(), since programs that the data set starts would inherit the blocked signals."""
+DataLoader's workers get the signal too, and a rank that needs one more batch would fail without them. In such a child (fork only) keep_loader()
+replaces torch's handler. The child continues while its parent lives and will save; one byte of shared memory shows that. Otherwise the child ends, as
+with torch's handler. We also tried to block the signals there and to read the sender with sigwaitinfo(). We rejected that, since programs that the
+data set starts would inherit the blocked signals."""
 
 import atexit
 import contextlib
@@ -38,15 +38,15 @@ def stop_signals():
 
 
 class StopSignals:
-    """Of one worker process. report(number) is called in a thread of this class."""
+    """Handles the stop signals of one worker process. A thread of this class calls report(number)."""
 
     def __init__(self, report):
         self._report = report
         self._pid = os.getpid()
-        self._mine = {}  # number: the action before
+        self._mine = {}  # from signal number to the earlier action
         self._arrived = set()
-        self._passed = set()  # those of them after which the main thread has continued
-        self._off = False  # the action before is in force again
+        self._passed = set()  # signals of _mine after which the main thread has continued
+        self._off = False  # the earlier actions are restored
         self._tried = False
         self.saves = False  # the agent has ordered a save
         self._reads = self._writes = -1
@@ -54,11 +54,11 @@ class StopSignals:
         self.keeps_loaders = mmap.mmap(-1, 1)  # 1: loaders continue at a signal
 
     def install(self):
-        """In the main thread only; elsewhere it does nothing, and the next call tries again."""
+        """Works in the main thread only. In another thread it does nothing, and the next call tries again."""
         if self._tried or threading.current_thread() is not threading.main_thread():
             return
         self._tried = True
-        import multiprocessing.util  # noqa: F401  its exit function ends loaders by SIGTERM and waits: it is to come after ours
+        import multiprocessing.util  # noqa: F401  its exit function ends loaders by SIGTERM and waits, so ours must be registered later
         atexit.register(self._at_exit)
         self.keeps_loaders[0] = 0 if self._off else 1
         self.take(lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
@@ -72,10 +72,10 @@ class StopSignals:
             before = signal.getsignal(number)
             self._mine.setdefault(number, before if before is signal.default_int_handler else signal.SIG_DFL)
             signal.signal(number, self.handle)
-            signal.siginterrupt(number, False)  # libraries that expect no signal see none of their calls interrupted
+            signal.siginterrupt(number, False)  # libraries may not expect a signal, so their calls are not interrupted
 
     def _prepare(self):
-        """False: without ctypes there is no way back for a thread, so the signals keep their action."""
+        """Returns False without ctypes: then a thread could not restore the action, so the signals keep theirs."""
         if self._set_action is not None:
             return True
         try:
@@ -89,13 +89,13 @@ class StopSignals:
         os.set_blocking(self._writes, False)
         theirs = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
         if theirs >= 0:
-            signal.set_wakeup_fd(theirs)  # a loop of the script's; then handle() writes
+            signal.set_wakeup_fd(theirs)  # an event loop of the script has it; then handle() writes
         threading.Thread(target=self._watch, name="ddprun signals", daemon=True).start()
         return True
 
     def handle(self, number, frame):
-        """In the main thread, perhaps long after the signal."""
-        if self._off or os.getpid() != self._pid:  # a child that was forked a moment ago
+        """Runs in the main thread, perhaps long after the signal."""
+        if self._off or os.getpid() != self._pid:  # the process may be a child, forked a moment ago
             before = self._mine[number]
             if callable(before):
                 before(number, frame)
@@ -107,11 +107,11 @@ class StopSignals:
             self._write(number)
 
     def ordered(self):
-        """The agent ends this worker now."""
+        """The agent orders this worker to end now."""
         self._write(_ORDERED)
 
     def closed(self):
-        """The agent can have nothing saved any more."""
+        """The agent is gone, so it can no longer order a save."""
         self._write(_CLOSED)
         self.keeps_loaders[0] = 0
         self._off = True
@@ -120,14 +120,14 @@ class StopSignals:
         if os.getpid() != self._pid:
             return
         self.keeps_loaders[0] = 0
-        # The end of the interpreter gives SIGTERM its default action back. A late signal of the same stop must not turn exit code 85 into 143.
+        # At its end the interpreter restores the default action of SIGTERM. A late signal of the same stop must not turn exit code 85 into 143.
         for number in self._mine if self.saves and not self._off else ():
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, signal.SIG_IGN)
 
     def _write(self, what):
         if self._writes >= 0:
-            with contextlib.suppress(OSError):  # full: it is known already
+            with contextlib.suppress(OSError):  # the pipe is full, so the thread wakes anyway
                 os.write(self._writes, bytes([what]))
 
     # ---- the thread ----
@@ -156,7 +156,7 @@ class StopSignals:
                 self._repeat(number)
 
     def _repeat(self, number):
-        """The signal came before the action was given back."""
+        """Repeats a signal that came before the default action was restored."""
         if signal.getsignal(number) != self.handle:
             return
         if self._mine[number] is signal.SIG_DFL or number in self._passed:
@@ -166,7 +166,7 @@ class StopSignals:
     # ---- a forked child ----
 
     def in_child(self):
-        """Gives the actions before back. In a child that becomes a worker of torch's DataLoader, keep_loader() follows."""
+        """Restores the earlier actions. In a child that becomes a worker of torch's DataLoader, keep_loader() follows."""
         with contextlib.suppress(ValueError):
             for number, before in self._mine.items():
                 if signal.getsignal(number) == self.handle:
@@ -189,8 +189,8 @@ class StopSignals:
 
 
 def keep_loader(keeps, numbers, parent):
-    """In a worker of torch's DataLoader: stop signals end it only if its parent is gone or is not to save. A thread decides, since the main
-    thread may be in a library's code for long."""
+    """For a worker of torch's DataLoader: stop signals end it only if its parent is gone or will not save. A thread decides, since the main thread
+    may spend a long time in a library's code."""
     def ends():
         return os.getppid() != parent or keeps[0] == 0
 

@@ -4,15 +4,15 @@ usage: python -m ddprun.export MY_MODEL.py:build -o MODEL.ddp [--batch N]
        python -m ddprun.export --hf CONFIG.json -o MODEL.ddp [--batch N] [--tokens N] [--seed N]
 
 The second form is for a model of Hugging Face's transformers (hugging_face.py). build() returns a dict:
-    model    a torch.nn.Module. Its forward() gets the tensors of `batch` that its arguments are called after
+    model    a torch.nn.Module. Its forward() gets the tensors of `batch` that have the names of its arguments
     batch    an example: a dict of tensors whose first dimension counts the samples, 2 or more. Their order is the order of the data
     loss     a function of (output, batch): the mean loss, a float32 scalar
-    figures  a dict of more such functions, for evaluations; may be left out
-    inputs   names of batch tensors that forward() gets by place, where the names of its arguments are others; may be left out
+    figures  a dict of more such functions, for the metrics of evaluations; optional
+    inputs   names of batch tensors that forward() gets by position, if its arguments have other names; optional
 
-The forward pass is traced by torch.export in training and in evaluation mode. The written graph is then run and compared with the model
-itself, for several sizes of the batch: loss, gradients, buffers and figures must be equal, or nothing is written. Equal means the same
-bits, or a difference of rounding only: PyTorch has fused kernels (attention, the encoder's fast path) that add in another order.
+torch.export traces the forward pass in training and in evaluation mode. The written graph is then run and compared with the model, for several batch
+sizes. Loss, gradients, buffers and metrics must be equal, or nothing is written. Equal means the same bits, or a difference of rounding only: PyTorch
+has fused kernels (attention, the encoder's fast path) that sum in another order.
 """
 
 import argparse
@@ -34,13 +34,13 @@ from ddprun import graph, hugging_face, tensor_file
 from ddprun.graph import Refused
 
 FORMAT = 1
-SEED = 0  # of the checked batch's random numbers; ddptrain seeds its generator alike
+SEED = 0  # seed of the checked batch's random numbers; ddptrain uses the same
 RESERVED = {"event", "time_ns", "type", "step", "epoch", "samples"}  # kReservedFigureNames of common/base/figure.hpp
 FILES = {"model.json", "train.graph", "eval.graph", "init.safetensors", "check.safetensors"}
 
 
 class Step(torch.nn.Module):
-    """What is traced: from the batch to the loss, and to the figures in evaluation mode."""
+    """The traced computation: from the batch to the loss, and to the metrics in evaluation mode."""
 
     def __init__(self, subject: "Subject", figures: bool):
         super().__init__()
@@ -49,7 +49,7 @@ class Step(torch.nn.Module):
         self._figures = figures
 
     def train(self, mode: bool = True):
-        """Parts that build() put into evaluation mode, such as a frozen batch norm, stay in it."""
+        """Keeps parts in evaluation mode that build() put there, such as a frozen batch norm."""
         super().train(mode)
         for name, part in self.model.named_modules():
             if name in self._subject.kept_in_evaluation:
@@ -67,7 +67,7 @@ class Step(torch.nn.Module):
 
 
 class Subject:
-    """What build() returned, checked."""
+    """The result of build(), checked."""
 
     def __init__(self, built):
         if not isinstance(built, dict):
@@ -81,9 +81,9 @@ class Subject:
         self.figures = built.get("figures", {})
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"its model is {type(self.model).__name__}, no torch.nn.Module")
-        # A model that is in evaluation mode as a whole was only loaded so; one with single parts in it was made so.
+        # A model may be in evaluation mode as a whole because it was loaded so. Single parts in evaluation mode are intended.
         self.kept_in_evaluation = {name for name, part in self.model.named_modules() if not part.training} if self.model.training else set()
-        self.used_by_loss = False  # whether the loss uses weights of the model directly: then no copy of the model can stand in for it
+        self.used_by_loss = False  # whether the loss uses weights of the model directly: then a copy of the model cannot replace it
         self._check_batch()
         self._check_model()
         self._choose_inputs(built.get("inputs"))
@@ -96,7 +96,7 @@ class Subject:
                 raise Refused(f"its batch has no tensor with a first dimension under '{name}'")
             if tensor.dtype not in tensor_file.DTYPES:
                 raise Refused(f"'{name}' of its batch is {tensor.dtype}, which data files cannot hold")
-        self.batch = {name: tensor.contiguous() for name, tensor in self.batch.items()}  # as files hold them
+        self.batch = {name: tensor.contiguous() for name, tensor in self.batch.items()}  # contiguous, as in data files
         sizes = {name: len(tensor) for name, tensor in self.batch.items()}
         if len(set(sizes.values())) != 1 or min(sizes.values()) < 2:
             raise Refused(f"the first dimension of each tensor of its batch must be the same number of samples, 2 or more; found {sizes}")
@@ -142,7 +142,7 @@ class Subject:
 
 
 def require_own_memory(tensors: list[tuple[str, torch.Tensor]], changing: set[str]) -> None:
-    """One tensor under several names stays one. Two tensors in one memory would become two."""
+    """Refuses two tensors that share memory if one of them changes, since the graph makes them independent. One tensor may have several names."""
     first = {}
     for name, tensor in tensors:
         other, same_one = first.setdefault(tensor.untyped_storage().data_ptr(), (name, tensor))
@@ -152,13 +152,13 @@ def require_own_memory(tensors: list[tuple[str, torch.Tensor]], changing: set[st
 
 
 def first_lines(error: Exception) -> str:
-    """What an error says before it says where to read more."""
+    """The message of an error without its hints for further reading."""
     text = " ".join(str(error).split("The error above occurred")[0].split("For more information")[0].split())
     return text[:500] or type(error).__name__
 
 
 def place_in_the_model(error: Exception) -> str:
-    """The line of the user's code from which the error came: " (model.py:12)". PyTorch's own lines say nothing to a user."""
+    """The line of the user's code that caused the error: " (model.py:12)". Lines of PyTorch would not help a user."""
     own = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if not frame.filename.startswith((*own, "<"))]
@@ -181,7 +181,7 @@ def traced(subject: Subject, training: bool) -> torch.export.ExportedProgram:
 
 
 class Written:
-    """Both graphs and all tensors, by their kinds and names."""
+    """Both graphs and all tensors, by kind and name."""
 
     def __init__(self, subject: Subject):
         model = subject.model
@@ -212,7 +212,7 @@ class Written:
             elif kind == "CONSTANT_TENSOR":
                 tensor = program.constants[target]
                 parameter = next((name for name, known in self.parameters.items() if known.data_ptr() == tensor.data_ptr() and
-                                  known.shape == tensor.shape and known.requires_grad), None)  # which the loss uses itself
+                                  known.shape == tensor.shape and known.requires_grad), None)  # which the loss uses directly
                 found = ("parameter", parameter) if parameter else ("constant", f"{'train' if training else 'eval'}.{target}")
                 if not parameter:
                     self.constants[found[1]] = tensor
@@ -242,7 +242,7 @@ class Written:
 
 
 def changed_buffers(program: torch.export.ExportedProgram) -> set[str]:
-    """That the graph writes to: batch norm's statistics, and what an operator changes in place."""
+    """Buffers that the graph writes to: batch norm's statistics, and tensors that an operator changes in place."""
     signature = program.graph_signature
     targets = {spec.arg.name: spec.target for spec in signature.input_specs if spec.kind.name == "BUFFER"}
     changed = {spec.target for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"}
@@ -265,7 +265,7 @@ def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 
 
 def close(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Whether two tensors differ by rounding only: by at most 100 units in the last place of the largest magnitude, and 1 % in all."""
+    """Whether two tensors differ by rounding only: by at most 100 units in the last place of the largest magnitude, but never over 1 %."""
     if same(ours, theirs):
         return True
     if ours is None or theirs is None or ours.dtype != theirs.dtype or ours.shape != theirs.shape or not theirs.is_floating_point():
@@ -298,10 +298,10 @@ def require_scalar(name: str, value) -> None:
 
 
 class Borrowed:
-    """A model to run once: a copy, or the model itself, which is put back as it was when the run is over.
+    """A model for one run: a copy, or the model itself, whose state is restored after the run.
 
-    A copy keeps what forward() does to the model from the next run. But a loss that uses weights of the model through its closure, such as
-    an L2 penalty, would use those of the original, so such a model is run itself."""
+    A copy protects the next run from what forward() does to the model. But a loss may use weights of the model through its closure, such as an L2
+    penalty. With a copy it would use those of the original, so such a model is run itself."""
 
     def __init__(self, subject: "Subject"):
         self._original = subject.model if subject.used_by_loss else None
@@ -329,7 +329,7 @@ class Borrowed:
 
 
 def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
-    """The model itself: results, and gradients and buffers by name."""
+    """Runs the model itself: results, and gradients and buffers by name."""
     alike = copy.copy(subject)
     with Borrowed(subject) as alike.model:
         step = Step(alike, figures=not training).train(training)
@@ -357,7 +357,8 @@ def gradient_of(name: str, tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def require_settled(subject: Subject) -> None:
-    """A number that moves with each forward pass, a counter for one, is a constant in the graph. What a first pass makes and keeps is none."""
+    """Refuses a model with a number that changes in each forward pass, such as a counter: it would be a constant in the graph. A number that only the
+    first pass sets is accepted."""
     alike = copy.copy(subject)
     alike.model = copy.deepcopy(subject.model)
     step = Step(alike, figures=False).train(True)
@@ -379,7 +380,7 @@ def plain(value) -> bool:
 
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that the loss is differentiated to."""
+    """The tensors for which the loss has gradients."""
     found, seen, left = [], set(), [loss.grad_fn]
     while left:
         node = left.pop()
@@ -398,7 +399,7 @@ def loss_uses(loss: torch.Tensor, model: torch.nn.Module) -> bool:
 
 
 def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
-    """Other trained tensors, for example weights of the loss, would be constants in the graph."""
+    """Refuses trained tensors outside the model, such as weights of the loss: they would be constants in the graph."""
     own = {id(tensor) for tensor in model.parameters()}
     for leaf in leaves_of(loss):
         if id(leaf) not in own:
@@ -406,7 +407,7 @@ def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
 
 
 def require_unwritten(written: "Written", tensors: dict, training: bool) -> None:
-    """What a forward pass writes elsewhere than into a buffer is in no checkpoint, and is not undone when a step is."""
+    """Refuses a forward pass that writes to a tensor other than a buffer: no checkpoint has it, and an undone step does not restore it."""
     kinds = [("parameter", written.parameters), ("constant", written.constants)] + ([] if training else [("buffer", written.buffers)])
     for kind, known in kinds:
         for name, tensor in known.items():
@@ -430,7 +431,7 @@ def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dic
 
 
 def compare(written: Written, size: int, training: bool) -> bool:
-    """Whether the graph has the bits of the model. Throws Refused when it differs by more than rounding."""
+    """Whether the graph gives the same bits as the model. Raises Refused if they differ by more than rounding."""
     batch, where = cut(written.subject.batch, size), f"with {size} samples in {'training' if training else 'evaluation'} mode"
     theirs, state = eager(written.subject, batch, training)
     try:
@@ -453,7 +454,7 @@ def compare(written: Written, size: int, training: bool) -> bool:
 
 
 def sizes_of(subject: Subject, training: bool) -> list[int]:
-    """Of batches to compare: the example's, and smaller ones that the model takes: a last batch has any size."""
+    """Batch sizes to compare: the example's, and smaller ones that the model accepts, since a last batch may have any size."""
     whole = len(next(iter(subject.batch.values())))
     found = [whole]
     for size in sorted({whole - 1, whole // 2, 1} - {0, whole}, reverse=True):
@@ -462,13 +463,13 @@ def sizes_of(subject: Subject, training: bool) -> list[int]:
         except Refused:
             raise
         except Exception:
-            continue  # batch norm in training wants more than one value
+            continue  # batch norm in training needs more than one value
         found.append(size)
     return found
 
 
 def smallest_of(subject: Subject) -> int:
-    """The fewest samples that it trains with: batch norm wants more than one value a channel."""
+    """The minimum number of samples for training: batch norm needs more than one value per channel."""
     whole = len(next(iter(subject.batch.values())))
     for size in range(1, whole):
         try:
@@ -482,7 +483,7 @@ def smallest_of(subject: Subject) -> int:
 
 
 def loss_and_gradients(subject: Subject, batch: dict) -> tuple[float, dict, bool]:
-    """In evaluation mode, where each sample is computed by itself: the loss, the gradients, and whether random numbers were drawn."""
+    """Runs evaluation mode, where samples are independent. Returns the loss, the gradients, and whether random numbers were drawn."""
     alike = copy.copy(subject)
     with Borrowed(subject) as alike.model:
         step = Step(alike, figures=False).train(False)
@@ -496,14 +497,14 @@ def loss_and_gradients(subject: Subject, batch: dict) -> tuple[float, dict, bool
 
 
 def difference_from_mean(subject: Subject, batch: dict) -> str:
-    """How the loss or the gradients of a whole batch differ from the mean over its parts; "" if they do not.
+    """Describes how the loss or the gradients of a whole batch differ from the mean over its parts; "" if they do not.
 
-    Parts of unequal size: two halves may carry the same weight by chance. Gradients too: an embedding with scale_grad_by_freq has the right
-    loss and other gradients."""
+    The parts have unequal sizes, since two halves may have the same weight by chance. Gradients are compared too: an embedding with
+    scale_grad_by_freq has the right loss and wrong gradients."""
     whole = len(next(iter(batch.values())))
     loss, gradients, draws = loss_and_gradients(subject, batch)
     if draws:
-        return ""  # it draws other numbers for each part
+        return ""  # each part would draw other numbers
     for first in sorted({1, whole // 3, whole // 2} - {0}):
         parts = [(first, cut(batch, first)), (whole - first, {name: tensor[first:].clone() for name, tensor in batch.items()})]
         results = [(size, *loss_and_gradients(subject, part)) for size, part in parts]
@@ -517,11 +518,11 @@ def difference_from_mean(subject: Subject, batch: dict) -> str:
     return ""
 
 
-IGNORED = -100  # the label that PyTorch's cross entropy leaves out by default
+IGNORED = -100  # the label that PyTorch's cross entropy ignores by default
 
 
 def with_ignored_labels(subject: Subject) -> dict | None:
-    """The batch with half of the first sample's labels left out, if it has labels of several places a sample."""
+    """The batch with half of the first sample's labels ignored, if its samples have several labels."""
     given = {*subject.by_place, *subject.by_name}
     for name, tensor in subject.batch.items():
         if name not in given and tensor.dtype == torch.int64 and tensor.dim() >= 2 and tensor[0].numel() >= 2:
@@ -532,7 +533,7 @@ def with_ignored_labels(subject: Subject) -> dict | None:
 
 
 def warning_of(subject: Subject) -> str:
-    """A loss that is no mean over the samples learns otherwise with each number of workers and each micro-batch."""
+    """Warns of a loss that is not a mean over the samples: its training depends on the number of workers and on the micro-batch."""
     advice = "its gradients will depend on the number of workers and on micro_batch_size"
     try:
         if found := difference_from_mean(subject, subject.batch):
@@ -544,7 +545,7 @@ def warning_of(subject: Subject) -> str:
     except Refused:
         raise
     except Exception:
-        pass  # it does not take such parts or labels: sizes_of() compares what it takes
+        pass  # the model refuses such parts or labels; sizes_of() compares the sizes that it accepts
     return ""
 
 
@@ -577,11 +578,11 @@ def cpu_model() -> str:
 
 
 def checked_batch(written: Written) -> tuple[dict, bool]:
-    """One batch with what the model makes of it, and whether that depends on random numbers."""
+    """One batch with the model's results for it, and whether these depend on random numbers."""
     subject, tensors = written.subject, {}
     torch.manual_seed(SEED)
     before = torch.get_rng_state()
-    results, state = from_graph(written, subject.batch, True)  # what ddptrain runs, and so compares bit by bit
+    results, state = from_graph(written, subject.batch, True)  # the results of ddptrain's graph, which it compares bit by bit
     draws = not torch.equal(before, torch.get_rng_state())
     tensors |= {f"batch.{name}": tensor for name, tensor in subject.batch.items()}
     tensors["train.loss"] = results[0].detach()
@@ -596,7 +597,7 @@ def checked_batch(written: Written) -> tuple[dict, bool]:
 
 
 def write(written: Written, to: pathlib.Path) -> None:
-    """The whole folder, or nothing."""
+    """Writes the whole folder, or nothing."""
     check, draws = checked_batch(written)
     content = {
         "format": FORMAT,
@@ -635,14 +636,14 @@ def write(written: Written, to: pathlib.Path) -> None:
 
 
 def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> list[int]:
-    """Writes what build() returned; the sizes of the batches that were compared. Throws Refused."""
+    """Writes the result of build(). Returns the batch sizes that were compared. Raises Refused."""
     return exported(built, pathlib.Path(to), batch)[0]
 
 
 def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[list[int], bool]:
-    """As export(), and whether the graph has the bits of the model."""
+    """The same as export(). Also returns whether the graph gives the same bits as the model."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as ddprun's workers have it unless told otherwise: the same bits
+    torch.set_num_threads(1)  # the default of ddprun's workers, so that the bits are the same
     try:
         subject = Subject(built)
         if batch is not None:
@@ -650,7 +651,7 @@ def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[l
             if not 2 <= batch <= whole:
                 raise Refused(f"--batch {batch} is not between 2 and the {whole} samples of its batch")
             subject.batch = cut(subject.batch, batch)
-        eager(subject, subject.batch, True)  # its own errors come from itself
+        eager(subject, subject.batch, True)  # first run the model itself, so that it reports its own errors
         written = Written(subject)
         sizes = {training: sizes_of(subject, training) for training in (True, False)}
         bits = all([compare(written, size, training) for training, several in sizes.items() for size in several])
@@ -667,7 +668,7 @@ def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[l
 
 
 def outermost(names: set[str]) -> list[str]:
-    """Without the parts of a part that is listed itself."""
+    """The listed parts without those inside another listed part."""
     return sorted(name for name in names if not any(name.startswith(other + ".") for other in names))
 
 

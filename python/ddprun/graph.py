@@ -1,5 +1,5 @@
-"""The text of a graph: what torch.export traced, one line a node, as ddptrain reads it (trainer/exported/graph.hpp). run() is the same
-reader in Python: the exporter compares what was written with the model itself.
+"""The text of a graph as traced by torch.export, with one line per node. ddptrain reads it (trainer/exported/graph.hpp). run() is the same reader in
+Python, with which the exporter compares the text with the model.
 
     ddprun graph 1
     %0 = parameter fc.weight
@@ -9,10 +9,10 @@ reader in Python: the exporter compares what was written with the model itself.
     %4 = op aten::linear %3 %0 %1
     return %4
 
-A node is `parameter`, `buffer`, `constant` or `batch` with a name, `op` with an operator and all arguments of its schema, `get` with a
-node and the place in its results, `compute` with a function of KNOWN and numbers, or `gradients` with whether what follows is
-differentiated: false, or true for as it was when the run began. That one makes nothing. An argument is %N (a node), iN, fN, sTEXT, true, false,
-none, default (the schema's), device (where the run is), dtype:NAME, layout:NAME, format:NAME, or a list: [ ... ].
+A node is `parameter`, `buffer`, `constant` or `batch` with a name, `op` with an operator and all arguments of its schema, `get` with a node and the
+index of one of its results, or `compute` with a function of KNOWN and numbers. `gradients` sets whether later nodes record gradients: false, or true
+for the mode at the start of the run. It has no result. An argument is %N (a node), iN, fN, sTEXT, true, false, none, default (of the schema), device
+(of the run), dtype:NAME, layout:NAME, format:NAME, or a list: [ ... ].
 """
 
 import math
@@ -30,7 +30,7 @@ FORMATS = {
     torch.channels_last: "channels_last",
     torch.channels_last_3d: "channels_last_3d",
 }
-# What a graph may do with numbers, such as the size of its batch.
+# Functions of numbers, such as the size of a batch, that a graph may contain.
 KNOWN = {
     "add": operator.add,
     "sub": operator.sub,
@@ -53,7 +53,7 @@ DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).valu
 
 
 class Refused(Exception):
-    """Why a model cannot be exported, for its author."""
+    """The reason why a model cannot be exported, for its author."""
 
 
 def _quoted(text: str) -> str:
@@ -104,7 +104,7 @@ def _operator_line(node: torch.fx.Node, numbers: dict) -> str:
 
 
 def _inner(node: torch.fx.Node) -> torch.fx.GraphModule:
-    """What is computed under torch.no_grad() or torch.enable_grad() is a graph of its own."""
+    """The separate graph of the code under torch.no_grad() or torch.enable_grad()."""
     return getattr(node.graph.owning_module, node.args[1].target)
 
 
@@ -112,7 +112,7 @@ def _refused_in(graph: torch.fx.Graph) -> set[str]:
     refused = set()
     for node in graph.nodes:
         if node.op == "get_attr":
-            continue  # of a sub-graph, whose operator is refused itself
+            continue  # a sub-graph; the operator that uses it is checked
         if node.op != "call_function" or node.target is operator.getitem or node.target in KNOWN.values():
             continue
         if node.target is SET_GRAD:
@@ -126,13 +126,13 @@ def _refused_in(graph: torch.fx.Graph) -> set[str]:
 
 
 def _refuse_operators(graph: torch.fx.Graph) -> None:
-    """All at once, by name."""
+    """Reports all refused operators in one error."""
     if refused := _refused_in(graph):
         raise Refused("ddptrain cannot run these operators of it, which are not PyTorch's own (aten): " + ", ".join(sorted(refused)))
 
 
 def text_of(program: torch.export.ExportedProgram, name_of: dict[str, tuple[str, str]]) -> str:
-    """`name_of`: the kind and name of each input of the program's graph, by the name of its placeholder."""
+    """`name_of`: maps the placeholder of each input of the program's graph to its kind and name."""
     _refuse_operators(program.graph)
     text = _Text(name_of)
     text.write(program.graph, {})
@@ -142,7 +142,7 @@ def text_of(program: torch.export.ExportedProgram, name_of: dict[str, tuple[str,
 
 
 class _Text:
-    """The lines of a graph, and of those in it."""
+    """The lines of a graph and of its sub-graphs."""
 
     def __init__(self, name_of: dict[str, tuple[str, str]]):
         self.name_of, self.lines, self.count, self.results = name_of, [], 0, []
@@ -153,7 +153,7 @@ class _Text:
         return self.count - 1
 
     def write(self, graph: torch.fx.Graph, given: dict, grad: bool = True) -> list[int]:
-        """`given`: the numbers of the placeholders of a graph in this one. Returns those of its results."""
+        """`given`: numbers in this graph for the placeholders of a sub-graph. Returns the numbers of its results."""
         functions = {function: name for name, function in KNOWN.items()}
         numbers = {}
         for node in graph.nodes:

@@ -1,7 +1,7 @@
-"""A model of Hugging Face's transformers as what a build() returns: python -m ddprun.export --hf config.json.
+"""Makes the dict that build() returns for a model of Hugging Face's transformers: python -m ddprun.export --hf config.json.
 
-The config says which class it is ("architectures"), and the class what is learnt. A folder that has weights beside its config.json, as
-save_pretrained() writes it, begins with these; otherwise they are drawn from the seed.
+The config names the model's class ("architectures"), and the class determines the training task. If the folder of config.json has weights, as written
+by save_pretrained(), the model begins with them. Otherwise they are drawn from the seed.
 """
 
 import pathlib
@@ -13,11 +13,11 @@ from ddprun.graph import Refused
 
 SAMPLES = 8
 TOKENS = 128
-IGNORED = -100  # a label that does not count, as transformers has it
+IGNORED = -100  # the label that transformers ignores
 
 
 def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | None = None, seed: int = 0) -> dict:
-    """`tokens`: of a sample of text. Throws Refused."""
+    """`tokens`: number of tokens per sample of text. Raises Refused."""
     file = source / "config.json" if source.is_dir() else source
     if not file.is_file():
         raise Refused(f"{file} is no file")
@@ -36,7 +36,7 @@ def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | N
     if kind is None:
         raise Refused(f"it is a {name}; --hf knows what is learnt of classes that end in {', '.join(KINDS)}. For another one write a build()")
     made = getattr(transformers, name)
-    config.use_cache = False  # what generation keeps from token to token
+    config.use_cache = False  # its cache is for generation only
     torch.manual_seed(seed)
     has_weights = source.is_dir() and any(source.glob("*.safetensors"))
     model = made.from_pretrained(source, config=config, dtype=torch.float32) if has_weights else made(config)
@@ -66,7 +66,7 @@ def _text(config, tokens: int | None, samples: int, draw: torch.Generator) -> to
 
 
 def causal_language(config, tokens, samples, draw) -> dict:
-    """Each token from those before it."""
+    """Predicts each token from those before it."""
     def loss(output, batch):
         return F.cross_entropy(output.logits[:, :-1].flatten(0, 1), batch["input_ids"][:, 1:].flatten())
 
@@ -74,7 +74,7 @@ def causal_language(config, tokens, samples, draw) -> dict:
 
 
 def masked_language(config, tokens, samples, draw) -> dict:
-    """The tokens under the mask. A sample's loss is the mean over its own, so that samples weigh alike however a batch is cut."""
+    """Predicts the masked tokens. A sample's loss is the mean over its own tokens. So samples have equal weights, however a batch is split."""
     def loss(output, batch):
         each = F.cross_entropy(output.logits.flatten(0, 1), batch["label"].flatten(), ignore_index=IGNORED, reduction="none")
         counts = (batch["label"] != IGNORED).sum(1).clamp(min=1)

@@ -1,5 +1,5 @@
-"""The three lines of `import ddprun` as a callback of somebody else's training loop. Each library is imported when its callback is asked
-for, so this file can be read without any.
+"""The three lines of `import ddprun` as a callback for the training loop of another library. A library is imported only when its callback is created,
+so this file needs none of them.
 
     from ddprun import integrations
     trainer = transformers.Trainer(..., callbacks=[integrations.hugging_face()])
@@ -11,14 +11,14 @@ import os
 
 import ddprun
 
-_OF_STEP = ("n", "samples", "total", "epoch", "epochs")  # step()'s own arguments, which are no figures
+_OF_STEP = ("n", "samples", "total", "epoch", "epochs")  # step()'s own arguments, not figures
 
 __all__ = ["accelerate", "hugging_face", "lightning"]
 
 
 def hugging_face():
-    """For transformers.Trainer: progress, checkpoints, and a save at one step on all ranks before a stop. Let the script return, or
-    end with ddprun.stopped(), when train() has returned; `resume_from_checkpoint` takes up what was saved."""
+    """For transformers.Trainer: reports progress and checkpoints, and before a stop saves at the same step on all ranks. After train() has returned,
+    let the script return or call ddprun.stopped(). `resume_from_checkpoint` continues from the saved state."""
     from transformers import TrainerCallback
 
     _handle_stops()
@@ -47,11 +47,11 @@ def hugging_face():
 
 
 def lightning(folder=None):
-    """For Lightning's Trainer: progress, and a checkpoint at one step on all ranks before a stop, `folder`/ddprun.ckpt (in default_root_dir
-    if it is not given). Let the script return when fit() has; fit(ckpt_path=...) takes up what was saved."""
+    """For Lightning's Trainer: reports progress, and before a stop saves a checkpoint at the same step on all ranks, `folder`/ddprun.ckpt (default:
+    in default_root_dir). Let the script return after fit(). fit(ckpt_path=...) continues from the saved state."""
     from lightning.pytorch import Callback
 
-    _handle_stops()  # before fit(), which gives the actions back that it found
+    _handle_stops()  # before fit(), which restores the actions that it found
 
     class OfDdprun(Callback):
         def on_train_start(self, trainer, module):
@@ -60,7 +60,7 @@ def lightning(folder=None):
 
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            total = trainer.estimated_stepping_batches  # infinite, or -1 where nobody knows: data without a length
+            total = trainer.estimated_stepping_batches  # infinite or -1 if unknown, for data without a length
             ddprun.step(trainer.global_step, loss=loss, total=int(total) if 0 < total < float("inf") else None, epoch=trainer.current_epoch,
                         epochs=max(0, trainer.max_epochs or 0))
             if ddprun.should_save():
@@ -84,8 +84,8 @@ def _will_ask():
 
 
 def _replace_handlers_of(connector):
-    """Lightning's own handler of SIGTERM broadcasts a tensor from within the handler and ends training after the batch, whatever the other
-    ranks do. A handler of the script stays, and then Lightning's does as well."""
+    """Lightning's handler of SIGTERM broadcasts a tensor inside the handler and ends training after the batch, independent of the other ranks. So it
+    is replaced. A handler of the script stays, and then Lightning's stays too."""
     ours = ddprun._channel.signals if ddprun._channel is not None and connector is not None else None
 
     def is_lightnings(handler):
@@ -97,14 +97,14 @@ def _replace_handlers_of(connector):
 
 
 def accelerate():
-    """For accelerate's Accelerator(log_with=...): what the script gives to accelerator.log(values, step=n) is told as step n. Saving and
-    stopping is the script's loop, so should_save() stays a line of its own."""
+    """For accelerate's Accelerator(log_with=...): reports accelerator.log(values, step=n) as step n. The script's own loop must save and stop, so it
+    still needs a call of should_save()."""
     from accelerate.tracking import GeneralTracker
 
     class OfDdprun(GeneralTracker):
         name = "ddprun"
         requires_logging_directory = False
-        main_process_only = False  # each rank tells its steps
+        main_process_only = False  # each rank reports its steps
 
         def __init__(self):
             super().__init__()

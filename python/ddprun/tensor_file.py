@@ -1,4 +1,4 @@
-"""Writes and reads safetensors files with nothing but torch, so that the exporter needs no other package."""
+"""Writes and reads safetensors files with torch alone, so that the exporter needs no other package."""
 
 import ctypes
 import json
@@ -21,7 +21,7 @@ DTYPES = {
 
 
 def write(file: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Wide elements first, so that each tensor is aligned."""
+    """Writes wide element types first, so that each tensor is aligned."""
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     header, end = {}, 0
     for name, tensor in ordered:

@@ -1,6 +1,6 @@
-// libddprun_channel: the worker's end of the channel behind ddprun_worker.h, for programs that are not ddptrain. It says and
-// answers what python/ddprun does. A thread of its own reads, since the agent's question may come while the program waits for
-// other ranks in a collective.
+// libddprun_channel: the worker's end of the channel behind ddprun_worker.h, for programs that are not ddptrain. It sends the
+// same messages as python/ddprun. A thread of its own reads, because a request of the agent may arrive while the program waits
+// in a collective.
 #include "ddprun_worker.h"
 
 #include <fcntl.h>
@@ -40,8 +40,8 @@ static_assert(DDPRUN_CHANNEL_MAJOR == channel::kProtocolMajor && DDPRUN_CHANNEL_
 static_assert(DDPRUN_DONE == static_cast<int>(channel::Phase::kDone));
 static_assert(DDPRUN_CHECKPOINT == static_cast<int>(channel::ErrorKind::kCheckpoint));
 
-constexpr std::chrono::milliseconds kProgressEvery{200};  // more often nobody looks
-constexpr int kPatienceMs = 10'000;                       // with an agent that does not read
+constexpr std::chrono::milliseconds kProgressEvery{200};  // interval of progress messages: nothing reads them more often
+constexpr int kPatienceMs = 10'000;                       // time limit of a write when the agent does not read
 
 std::int64_t now_ns() {
   timespec now{};
@@ -54,7 +54,7 @@ int number_in_environment(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// The descriptor that the agent has left for this process, and for no other that it may start.
+// Returns the descriptor that the agent passed to this process, not to children of this process.
 std::optional<int> descriptor_of_the_channel() {
   const char* const variable = std::getenv("DDPRUN_CHANNEL");
   const std::string where = variable == nullptr ? "" : variable;
@@ -69,7 +69,7 @@ std::optional<int> descriptor_of_the_channel() {
   if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
   int family = 0, type = 0;
   socklen_t size = sizeof family;
-  // Another file may happen to have that number, behind a wrapper such as sudo, which closes descriptors.
+  // A wrapper such as sudo closes descriptors. Another file may have that number afterwards, so the inode is compared.
   struct stat info {};
   if (!inode.empty() && (::fstat(fd, &info) != 0 || std::to_string(info.st_ino) != inode)) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;
@@ -80,8 +80,8 @@ std::optional<int> descriptor_of_the_channel() {
 
 }  // namespace
 
-// Two mutexes: `state_` for what is known, `writing_` for whole frames. Who holds state_ may take writing_, never the other
-// way.
+// Two mutexes: `state_` protects the members, `writing_` keeps frames whole. A thread that holds state_ may take writing_. The
+// reverse order could deadlock.
 struct ddprun_worker {
  public:
   ddprun_worker(int fd, std::string program) : fd_(fd), rank_(number_in_environment("RANK")) {
@@ -89,7 +89,7 @@ struct ddprun_worker {
     hello.version = std::move(program);
     hello.pid = ::getpid();
     say(hello);
-    // The program's signals are for its own threads.
+    // Block all signals in the reader thread: the program's own threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -179,14 +179,14 @@ struct ddprun_worker {
   void send_progress() {
     channel::Progress message = *progress_;
     figures_.add_to(message);
-    if (!say(message, Urgency::kMayBeDropped)) return;  // figures wait for the next one
+    if (!say(message, Urgency::kMayBeDropped)) return;  // not sent: the figures stay for the next message
     figures_.clear();
     unsent_ = false;
   }
 
   enum class Urgency { kIsSent, kMayBeDropped };
 
-  // False: it was not sent.
+  // Returns false if the message was not sent.
   bool say(const channel::FromWorker& message, Urgency urgency = Urgency::kIsSent) {
     const std::string frame = channel::encode(message);
     const std::lock_guard lock(writing_);
@@ -203,7 +203,7 @@ struct ddprun_worker {
         mute_ = true;
       }
     }
-    if (mute_) ::shutdown(fd_, SHUT_RDWR);  // listen() ends and wakes should_stop(), which would wait for an answer
+    if (mute_) ::shutdown(fd_, SHUT_RDWR);  // ends listen(), which wakes should_stop(): no answer will arrive
     return sent == frame.size();
   }
 
@@ -221,7 +221,7 @@ struct ddprun_worker {
         while (const auto message = decoder.next_from_agent()) hear(*message);
       }
     } catch (const std::exception&) {
-      // No protocol of ours: nothing more is understood, and the program goes on.
+      // The bytes are not our protocol. The library ignores the channel from here on, and the program continues.
     }
     const std::lock_guard lock(state_);
     closed_ = true;
@@ -236,8 +236,8 @@ struct ddprun_worker {
                             .stage = channel::Stage::kSomewhere});
     } else if (const auto* stop = std::get_if<channel::Stop>(&message)) {
       if (stop->mode == channel::Stop::Mode::kSave) {
-        // The step that is under way counts as started: other ranks may wait in it for this one. The next call of
-        // should_stop() waits for the answer.
+        // The step in progress counts as started, since other ranks may wait in it for this one. The next call of should_stop()
+        // waits for the answer.
         stopping_ = true;
         say(channel::StopReady{.started = asked_ + 1});
       } else {
@@ -253,12 +253,12 @@ struct ddprun_worker {
   const int rank_;
   const pid_t pid_ = ::getpid();
   std::mutex writing_;
-  bool mute_ = false;  // the agent is gone, or a frame was cut: nothing is sent any more
+  bool mute_ = false;  // the agent is gone, or a frame was sent in part: nothing more is sent
   std::mutex state_;
   std::condition_variable changed_;
   std::optional<channel::Phase> phase_;
-  std::optional<channel::Progress> progress_;  // the newest
-  channel::NamedFigures figures_;              // of steps that were not sent
+  std::optional<channel::Progress> progress_;  // the newest progress
+  channel::NamedFigures figures_;              // figures of steps whose progress was not sent
   bool unsent_ = false;
   channel::StepTimes step_times_;
   steady_clock::time_point sent_at_;
@@ -266,13 +266,13 @@ struct ddprun_worker {
   bool stopping_ = false;   // Stop{save} was answered
   std::optional<std::int64_t> stop_at_;
   bool stop_now_ = false;
-  bool closed_ = false;  // nothing more will be heard
+  bool closed_ = false;  // the channel has ended: no more messages arrive
   std::thread reader_;
 };
 
 namespace {
 
-// No exception crosses into the program: for want of memory something is left unsaid.
+// Lets no exception out, since the caller may be C code. Without memory the message is dropped.
 template <class Function>
 int quietly(ddprun_worker* worker, const Function& function) noexcept {
   try {
@@ -313,7 +313,7 @@ int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, in
 }
 
 int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data) {
-  constexpr double kLongest = 1e9;  // also refuses what is no number
+  constexpr double kLongest = 1e9;  // the comparison with this also refuses NaN
   for (const double seconds : {own, waiting, data})
     if (!(seconds >= 0 && seconds <= kLongest)) return -1;
   if (step < 0) return -1;

@@ -1,5 +1,5 @@
-// A worker program of your own: linear regression on CSV files, with everything that ddptrain has. data.dir holds train.csv and
-// test.csv: two numbers and what follows from them, a line a sample. train.json says which loss, in a key of this program's.
+// A worker program of your own: linear regression on CSV files, with all features of ddptrain. data.dir holds train.csv and
+// test.csv. Each line is one sample: two inputs and the target. train.json names the loss, in a key that this program adds.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,5 @@
-// A training loop of your own with parts of ddptrain: a curve is learnt by as many workers as there are. No step is lost when
-// one of them is killed, SIGTERM saves, and another start resumes.
+// A training loop of your own with parts of ddptrain: any number of workers fit a curve. If a worker is killed, no step is
+// lost. SIGTERM saves, and the next start resumes.
 //
 //   ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS   or   torchrun --nproc-per-node 2 --no-python build/myloop
 //   STEPS
@@ -17,7 +17,7 @@
 int main(int argc, char** argv) try {
   const std::int64_t steps = argc > 1 ? std::stoll(argv[1]) : 1000;
   constexpr std::int64_t kSamples = 4096, kBatch = 64, kSeed = 7;
-  ddprun::Job job("myloop 1.0");  // first: it takes the signals
+  ddprun::Job job("myloop 1.0");  // first: it takes the signals before other threads exist
 
   torch::manual_seed(kSeed);
   torch::nn::Sequential net(torch::nn::Linear(1, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
@@ -30,11 +30,11 @@ int main(int argc, char** argv) try {
   ddprun::Checkpointing checkpoints("checkpoints", {.every_steps = 100});
   ddprun::DistributedSampler sampler(kSamples, kBatch, kSeed);
 
-  // Called again with the next group when a worker was lost.
+  // Called again with the next group after the loss of a worker.
   return job.run(state, checkpoints, [&](ddprun::Group& group) {
     ddprun::DataParallel parallel(state, group);
     while (group.next_step(steps)) {
-      group.seed_step(kSeed);  // dropout and the like
+      group.seed_step(kSeed);  // for dropout and other random numbers
       const ddprun::DistributedShare share = sampler.share(state.step(), group.rank(), group.world());
       const torch::Tensor samples = torch::tensor(share.samples, job.device());
       parallel.zero_grad();

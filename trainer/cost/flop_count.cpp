@@ -1,5 +1,5 @@
-// Implementation of flop_count.hpp: an observer of the dispatcher. It sees an operator once, where it is called, and not the
-// kernels that implement it by other operators' names; so of those that call each other only one is in the table.
+// Implementation of flop_count.hpp: an observer of PyTorch's dispatcher. The observer sees every operator that is called, and
+// operators may call each other. So the table has only one operator of each such chain, or products would count twice.
 #include "trainer/cost/flop_count.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ std::int64_t of_product(const at::Tensor& first, const at::Tensor& second) {
   return 2 * first.numel() * second.size(-1);
 }
 
-// `output` elements, each the sum of a filter's products.
+// `output` elements, each the sum over one filter's products.
 std::int64_t of_convolution(std::int64_t output, const at::Tensor& weight) {
   return weight.size(0) == 0 ? 0 : 2 * output * (weight.numel() / weight.size(0));
 }
@@ -47,7 +47,8 @@ std::int64_t of_convolution(Inputs inputs) {
   return of_convolution(output, weight);
 }
 
-// gradient, input, weight, bias' sizes, stride, padding, dilation, transposed, output padding, groups, what is wanted
+// gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask of the requested
+// gradients
 std::int64_t of_convolution_backward(Inputs inputs) {
   const at::Tensor& weight = tensor_at(inputs, 2);
   const bool transposed = inputs.at(7).toBool();
@@ -56,12 +57,12 @@ std::int64_t of_convolution_backward(Inputs inputs) {
   return (wanted.get(0) ? once : 0) + (wanted.get(1) ? once : 0);
 }
 
-// Query and key, then weights and value: [n, heads, positions, width].
+// Product of query and key, then of weights and value: [n, heads, positions, width].
 std::int64_t of_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return of_product(query, key.transpose(-2, -1)) + 2 * query.numel() / query.size(-1) * key.size(-2) * value.size(-1);
 }
 
-// The scores once more, then the gradients of value, weights, query and key.
+// Recomputes the scores, then the gradients of value, weights, query and key.
 std::int64_t of_attention_backward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   const std::int64_t scores = of_product(query, key.transpose(-2, -1));
   return 2 * of_attention(query, key, value) + scores;
@@ -112,7 +113,7 @@ std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
 
 }  // namespace
 
-// Of this thread: autograd's threads take over the observers of the thread that calls backward().
+// The callback belongs to this thread. Autograd's threads inherit the observers of the thread that calls backward().
 FlopCount::FlopCount()
     : handle_(
           at::addThreadLocalCallback(at::RecordFunctionCallback(count).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {

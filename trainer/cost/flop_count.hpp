@@ -1,7 +1,7 @@
-// How many floating-point operations a piece of work takes, counted while it runs: matrix products, convolutions and attention,
-// forward and backward, each product with its sum as two. The formulas are those of torch.utils.flop_counter; causal attention
-// counts as a whole, and what activation checkpointing computes again counts again. Costs some microseconds an operator while
-// an object lives, and nothing after.
+// Counts the floating-point operations of a piece of work while it runs: matrix products, convolutions and attention, forward
+// and backward. A multiply-add counts as two operations. The formulas are those of torch.utils.flop_counter. Causal attention
+// counts in full, and so do operations that activation checkpointing repeats. Costs some microseconds per operator while an
+// object lives, and nothing afterwards.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// From the constructor to the destructor: what this thread does, and what autograd's threads do for it. One at a time.
+// Counts from the constructor to the destructor, on this thread and on autograd's threads that work for it. Only one object may
+// live at a time.
 class FlopCount {
  public:
   FlopCount();

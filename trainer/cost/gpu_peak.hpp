@@ -1,5 +1,5 @@
-// How fast a GPU can be at most: the dense matrix products of NVIDIA's data sheets. A part of it is the model FLOPs utilization
-// (MFU) of a run.
+// Peak speed of a GPU: the dense matrix products of NVIDIA's data sheets. The model FLOPs utilization (MFU) of a run is a
+// fraction of it.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-// Floating-point operations a second in that precision, by the name that CUDA gives the device; nothing for one that is not in
-// the table.
+// Floating-point operations per second in that precision. `name` is the name that CUDA reports for the device. Returns nullopt
+// if the table lacks the device.
 std::optional<double> gpu_peak(std::string_view name, TrainConfig::Precision precision);
 
 }  // namespace ddprun::trainer

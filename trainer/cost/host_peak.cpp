@@ -1,5 +1,5 @@
-// Implementation of host_peak.hpp. VmHWM is of this program alone; getrusage() begins with the peak of the process that started
-// it, so it is asked only where the kernel tells no VmHWM.
+// Implementation of host_peak.hpp. VmHWM covers this program alone. getrusage() begins with the peak of the process that
+// started it, so it is used only if the kernel reports no VmHWM.
 #include "trainer/cost/host_peak.hpp"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ std::int64_t as_the_kernel_tells() {
 
 }  // namespace
 
-// The kernel sums counters of its CPUs without waiting for them, so its peak may fall by some 100 KiB.
+// The kernel sums per-CPU counters without synchronisation, so the peak that it reports may fall by some 100 KiB.
 std::int64_t host_peak_memory() {
   static std::atomic<std::int64_t> most = 0;
   most = std::max<std::int64_t>(most, as_the_kernel_tells());

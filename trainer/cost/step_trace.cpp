@@ -46,7 +46,7 @@ StepTrace::~StepTrace() {
   try {
     profiler::disableProfiler();
   } catch (const std::exception&) {
-    // There is nothing to write, and nobody to tell.
+    // The trace is dropped, and a destructor has no way to report an error.
   }
 }
 

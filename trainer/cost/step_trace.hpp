@@ -1,5 +1,5 @@
-// A trace of chosen steps: which operators and GPU kernels ran when, in Chrome's format, by PyTorch's profiler (Kineto). For
-// Perfetto (ui.perfetto.dev) and chrome://tracing. One file for each rank that is traced, traces/step-000000100-rank-0.json.
+// Traces chosen steps with PyTorch's profiler (Kineto): the operators and GPU kernels over time, in Chrome's format. Perfetto
+// (ui.perfetto.dev) and chrome://tracing show it. Each traced rank writes its own file, traces/step-000000100-rank-0.json.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,32 +13,33 @@
 
 namespace ddprun::trainer {
 
-// At the program's start, before other threads: PyTorch's profiler is not to complain that a machine without a GPU has none.
+// Call at program start, before other threads. Stops PyTorch's profiler from warning that a machine without a GPU has none.
 void prepare_traces();
 
-// The training thread only. A trace that can't be written is told to `on_trouble`; nothing is thrown, and training continues.
+// For the training thread only. If a trace cannot be written, `on_trouble` gets the message. Nothing is thrown, and training
+// continues.
 class StepTrace {
  public:
-  // `rank` outside log.trace_ranks, or log.trace_step of 0: does nothing.
+  // Does nothing if `rank` is not in log.trace_ranks, or if log.trace_step is 0.
   StepTrace(const LogConfig& config, int rank, c10::Device device, std::filesystem::path folder,
             std::function<void(const std::string&)> on_trouble);
-  // A trace that was begun and not finished is dropped: the peers were lost in one of its steps.
+  // Drops an unfinished trace: the peers were lost during one of its steps.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Around each step; `finished`: steps that are finished before it, and after it.
+  // Call around each step. `finished`: number of finished steps before the step, and after it.
   void before_step(std::int64_t finished);
   void after_step(std::int64_t finished);
-  // Training ends: a trace that is under way is written, and that no step was traced is said.
+  // Call at the end of training. Writes an unfinished trace, and reports if no step was traced.
   void end(std::int64_t finished);
 
  private:
   void write(std::int64_t finished);
 
-  std::int64_t first_ = 0;  // the first step that is traced, counted from 1; 0: none
+  std::int64_t first_ = 0;  // first step to trace, counted from 1; 0: none
   std::int64_t last_ = 0;
-  std::int64_t begun_at_ = 0;  // 0: no trace is under way
+  std::int64_t begun_at_ = 0;  // 0: no trace is in progress
   int rank_;
   bool on_gpu_;
   std::filesystem::path folder_;

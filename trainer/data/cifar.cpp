@@ -26,7 +26,7 @@ std::vector<std::string> files_of(Cifar kind, Split split) {
 }
 
 struct RecordShape {
-  std::int64_t labels = 1;  // of which the last one counts
+  std::int64_t labels = 1;  // number of label bytes per record; the last one is used
   std::int64_t classes = 10;
   std::int64_t bytes() const { return labels + kPixels; }
 };

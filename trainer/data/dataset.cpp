@@ -1,5 +1,5 @@
-// Puts the two IDX files of a split together, or takes CIFAR's, and computes the normalisation. Called once, at the start of a
-// process; every disagreement between files and config ends here with a UsageError.
+// Combines the two IDX files of a split, or reads CIFAR's files, and computes the normalisation. Called once, at the start of a
+// process. Throws UsageError if the files contradict each other or the config.
 #include "trainer/data/dataset.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -27,7 +27,7 @@ at::Tensor checked_labels(const IdxFile& file, std::int64_t classes, std::int64_
   return file.bytes.narrow(0, 0, samples).to(at::kLong);
 }
 
-// How many samples to keep of `found`.
+// Number of samples to keep of `found`.
 std::int64_t cut(std::int64_t asked, std::int64_t found, const char* key, const std::filesystem::path& path) {
   if (asked > found) {
     throw UsageError(c10::str(key, " is ", asked, ", but '", path.string(), "' holds only ", found,
@@ -76,7 +76,7 @@ Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& sha
   Dataset dataset;
   dataset.labels = checked_labels(labels, config.classes, samples);
   at::Tensor kept = images.bytes.narrow(0, 0, samples);
-  // A small part of a decompressed file is copied, so that the rest does not stay in memory.
+  // Copy a small part of a decompressed file: a view would keep the rest in memory.
   dataset.images = (samples < found ? kept.clone() : kept).unsqueeze(1);
   return dataset;
 }
@@ -103,7 +103,7 @@ Normalization normalization_of(const DataConfig& config, const Dataset& train) {
     return {*config.mean, *config.std};
   }
   const Sums sums = sum_pixels({train.images.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(train.images.numel())});
-  // n^2 * variance = n * sum(x^2) - sum(x)^2, exact in 128 bits: every machine rounds the same numbers.
+  // n^2 * variance = n * sum(x^2) - sum(x)^2. It is exact in 128 bits, so every machine rounds the same numbers.
   using Wide = unsigned __int128;
   const Wide scaled_variance = Wide{sums.count} * sums.squares - Wide{sums.sum} * sums.sum;
   if (scaled_variance == 0) {

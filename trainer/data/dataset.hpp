@@ -1,5 +1,5 @@
-// A data set in memory: images as they are on disk (uint8) and their labels: the IDX files of the MNIST family, or CIFAR's.
-// Immutable after loading; safe to read from several threads.
+// A data set in memory: images as on disk (uint8) and their labels, from IDX files of the MNIST family or from CIFAR. Immutable
+// after loading; safe to read from several threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ struct Dataset {
   std::int64_t size() const { return labels.size(0); }
 };
 
-// Pixels scaled to 0..1 are normalised as (x - mean) / std.
+// Normalises pixels, scaled to 0..1 before, as (x - mean) / std.
 struct Normalization {
   double mean = 0;
   double std = 1;
@@ -27,13 +27,13 @@ struct Normalization {
 
 enum class Split { kTrain, kTest };
 
-// Whatever data.type says. Throws as load_idx and read_cifar (cifar.hpp) do.
+// Loads the format that data.type names. Throws the errors of load_idx and read_cifar (cifar.hpp).
 Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
-// Reads the split's files from data.dir: `name` or `name.gz`, plain preferred. `data.train_samples` / `test_samples` cut it.
-// Throws UsageError: file missing (names both tried paths), not IDX or of another type (names magic found and expected),
-// truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the
-// sample).
+// Reads the split's files from data.dir: `name`, else `name.gz`. Keeps the first `data.train_samples` / `test_samples`. Throws
+// UsageError: a file is missing (names both paths), is not IDX or has another type (names the magic found and expected), or is
+// truncated or too long (names the bytes expected and found). Also throws it if images and labels differ in number, or a label
+// is out of range (names the sample).
 Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
 struct ImageSize {
@@ -42,21 +42,22 @@ struct ImageSize {
   std::int64_t width = 0;
 };
 
-// Of the training images, from their file's header alone: a model can be made while load_pictures still decodes. Throws
+// Size of the training images, from their file's header alone: the model can be made while load_pictures still decodes. Throws
 // UsageError.
 ImageSize image_size_of(const DataConfig& config);
 
-// The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).
+// The config's values, or the exact mean and standard deviation of all pixels. Integer sums give the same result on every
+// machine.
 Normalization normalization_of(const DataConfig& config, const Dataset& train);
 
-// What a run learns from and is evaluated on.
+// The data for training and for evaluation.
 struct DataSets {
   Dataset train;
   Dataset test;
   Normalization normalization;
 };
 
-// Reads both splits at the same time. Throws as load_pictures and normalization_of do.
+// Reads both splits in parallel. Throws the errors of load_pictures and normalization_of.
 DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared = {});
 
 }  // namespace ddprun::trainer

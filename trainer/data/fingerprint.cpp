@@ -1,4 +1,4 @@
-// Implementation of fingerprint.hpp: XXH3, each piece hashed with the hash of those before as its seed.
+// Implementation of fingerprint.hpp: XXH3 over the pieces, where the hash of the earlier pieces seeds the next hash.
 #include "trainer/data/fingerprint.hpp"
 
 #include <xxhash.h>
@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Evenly spread: a data set that is mapped is not read for it.
+// Evenly spaced pieces: the fingerprint of a mapped data set does not read the whole file.
 constexpr std::size_t kPieces = 32;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
 

@@ -1,5 +1,6 @@
-// A fingerprint of the data that a run trains on: kept with the run (run.json), it tells a later start that the files under the
-// same path are others. Cheap rather than complete: how many samples of which shape, all labels, and pieces of the images.
+// A fingerprint of the training data, kept with the run (run.json). A later start detects with it that files under the same
+// path have changed. It is cheap and not complete: it covers the number and shape of samples, all labels, and pieces of the
+// images.
 #pragma once
 
 #include <string>
@@ -10,12 +11,12 @@
 
 namespace ddprun::trainer {
 
-// "train 60000x1x28x28 0123456789abcdef, test ...": the same for the same samples, whatever files they come in. Pure.
+// "train 60000x1x28x28 0123456789abcdef, test ...". The same samples give the same text, whatever files hold them. Pure.
 std::string fingerprint_of(const Sources& data);
 
-// One split's part of it, of pictures.
+// The part of one split of images.
 std::string fingerprint_of(const Dataset& set);
-// Of bytes: "0123456789abcdef".
+// Hash of the bytes: "0123456789abcdef".
 std::string fingerprint_of(std::string_view bytes);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// Reads an IDX file, plain (mapped: workers of one machine share the pages) or gzip (inflated in one go: libdeflate takes a
-// third of zlib's time, and zlib explains what is wrong with a file that libdeflate refuses).
-// Called by dataset.cpp. No byte is allocated before the header was checked against what the file can hold.
+// Reads an IDX file. A plain file is mapped, so workers on one machine share the pages. A gzip file is inflated in one call:
+// libdeflate takes a third of zlib's time. zlib reads a file that libdeflate refuses and explains what is wrong with it. Called
+// by dataset.cpp. No memory is allocated before the header is checked against the size that the file can hold.
 #include "trainer/data/idx_file.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -40,9 +40,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestHeader = 16;
 // Deflate codes at most 258 bytes with two bits: no stream grows by more than this (zlib's technical notes say 1032).
 constexpr std::uint64_t kMostInflation = 1032;
-// Images grow to some five times their file. A small file that claims much more is refused before its memory is allocated.
+// Image files grow about five times when inflated. A small file that claims much more is refused before its memory is
+// allocated.
 constexpr std::uint64_t kMostGrowth = 256;
-constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 26;  // bytes
+constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 26;  // bytes: below this size no growth is refused
 constexpr std::uint64_t kMostMembers = std::uint64_t{1} << 20;
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {
@@ -65,7 +66,7 @@ std::string hex8(std::uint32_t number) {
 class Mapping {
  public:
   explicit Mapping(const fs::path& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is refused, not waited for
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: a FIFO is refused and does not block
     if (fd < 0) {
       refuse(errno, "can't open '" + path.string() + "'", " Check data.dir and its permissions.");
     }
@@ -76,7 +77,7 @@ class Mapping {
     }
     map(fd, path);
   }
-  // Takes the descriptor over, of a file that is known to be as it should.
+  // Takes ownership of the descriptor. The caller has checked the file.
   Mapping(int fd, const fs::path& path) { map(fd, path); }
   ~Mapping() {
     watch_.reset();
@@ -109,7 +110,7 @@ class Mapping {
   std::optional<WatchedMapping> watch_;
 };
 
-// Inflates a gzip file (of one or more members, RFC 1952) piece by piece.
+// Inflates a gzip file in pieces; it may have several members (RFC 1952).
 class Gunzip {
  public:
   Gunzip(std::span<const std::uint8_t> input, const fs::path& path) : input_(input), path_(path) {
@@ -121,11 +122,11 @@ class Gunzip {
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  // Fills `output` as far as the file reaches; returns the bytes written. Throws UsageError where the file is damaged.
+  // Fills `output` until the file ends; returns the bytes written. Throws UsageError for a damaged file.
   std::size_t read(std::span<std::uint8_t> output) {
     std::size_t written = 0;
     while (written < output.size() && !ended_) {
-      // zlib counts in 32 bits: large files go in pieces.
+      // zlib counts in 32 bits, so large files are read in pieces.
       const auto room = static_cast<uInt>(std::min<std::size_t>(output.size() - written, 1U << 30));
       stream_.next_out = output.data() + written;
       stream_.avail_out = room;
@@ -188,7 +189,7 @@ UsageError wrong_length(const fs::path& path, const char* what, std::uint64_t ex
                              found, ". Fetch it again."));
 }
 
-// `start`: the first kLongestHeader bytes, or all of a shorter file.
+// `start`: the first kLongestHeader bytes, or the whole of a shorter file.
 Header parse_header(std::span<const std::uint8_t> start, IdxKind kind, const fs::path& path) {
   const std::size_t dimensions = kind == IdxKind::kLabels ? 1 : 3;
   const std::uint32_t expected = 0x0800U | static_cast<std::uint32_t>(dimensions);
@@ -236,14 +237,15 @@ at::Tensor map_plain(std::shared_ptr<Mapping> mapping, IdxKind kind, const fs::p
       data, header.dims, [mapping](void*) {}, at::TensorOptions().dtype(at::kByte));
 }
 
-// Where the inflated bytes go.
+// Allocates memory for the inflated bytes.
 using MakeRoom = std::function<at::Tensor(std::int64_t size)>;
 
 at::Tensor own_memory(std::int64_t size) {
   return at::detail::empty_cpu({size}, at::kByte);
 }
 
-// A sound file of one gzip member that holds exactly what its IDX header announces; an undefined tensor for any other.
+// Inflates an intact file of one gzip member with exactly as much data as its IDX header announces. Returns an undefined tensor
+// for any other file.
 at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header& header, const MakeRoom& make_room) {
   const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflater(
       ::libdeflate_alloc_decompressor(), &::libdeflate_free_decompressor);
@@ -261,7 +263,7 @@ at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header&
 
 Header inflate_header(Gunzip& gunzip, IdxKind kind, const fs::path& path) {
   std::array<std::uint8_t, kLongestHeader> start{};
-  // The labels' header is shorter than the images': only what belongs to it is taken, the rest goes straight into the tensor.
+  // The header of labels is shorter than that of images. Read only the header here: the rest goes straight into the tensor.
   const std::size_t wanted = kind == IdxKind::kLabels ? 8 : 16;
   const std::size_t got = gunzip.read(std::span(start).first(wanted));
   return parse_header(std::span(start).first(got), kind, path);
@@ -295,7 +297,7 @@ at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& pa
   return tensor;
 }
 
-// "There is nothing" and "it can't be told" have other remedies.
+// "Does not exist" and "cannot be checked" need different remedies, so they get different messages.
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -326,7 +328,7 @@ bool is_gzip(const Mapping& mapping) {
   return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
 }
 
-// For others to map as well, which are told of it when it is whole, or of nothing.
+// Inflates into memory that other workers can map. They get its name when it is complete, or an empty name if that failed.
 at::Tensor inflate_for_all(const Mapping& mapping, IdxKind kind, const fs::path& path, const InflatedFiles& shared) {
   struct Offer {
     const InflatedFiles& shared;
@@ -346,7 +348,7 @@ at::Tensor inflate_for_all(const Mapping& mapping, IdxKind kind, const fs::path&
   return tensor;
 }
 
-// What another worker of this machine has inflated; null: nothing, or it is gone.
+// Maps the file as inflated by another worker of this machine. Null if there is none, or if its memory is gone.
 std::shared_ptr<Mapping> inflated_by_another(const fs::path& path, const InflatedFiles& shared) {
   const std::string memory = shared.find ? shared.find(path.filename().string()) : "";
   const int fd = memory.empty() ? -1 : open_shared_memory(memory);

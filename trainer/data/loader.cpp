@@ -1,6 +1,5 @@
-// The loader: makes shares in the order of the steps. Shares of little work are made inside next(): handing one over between
-// threads costs more than making it (see kInlineBytes); all others come from threads that work ahead. The training loop calls
-// it.
+// The loader makes shares in the order of the steps, for the training loop. Small shares are made inside next(), since a
+// handover between threads costs more than the work (see kInlineBytes). Threads make all others ahead of time.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -25,15 +24,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// Up to this size (41 images of 28 x 28, some 45 us of work) a share is made in next(). Measured on two cores: taking one over
-// from a thread costs the training 7 us of its own time, and 200 us of waiting for the scheduler where the workers use all
+// Up to this size (41 images of 28 x 28, some 45 us of work) next() makes the share itself. Measured on two cores: a handover
+// from a thread costs the training thread 7 us of its own time. It also waits 200 us for the scheduler if the workers use all
 // cores.
 constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 
 using Order = std::vector<std::int64_t>;
 
-// The order of an epoch, made once for all threads. Only the newest is kept when nobody uses it: one may be as large as the
-// data of a text. Safe from several threads.
+// The order of an epoch, made once for all threads. An unused order is freed, except the newest: an order may be as large as
+// the data of a text. Safe from several threads.
 class EpochOrders {
  public:
   EpochOrders(std::int64_t samples, std::uint64_t seed) : samples_(samples), seed_(seed) {}
@@ -43,12 +42,12 @@ class EpochOrders {
     if (epoch == newest_epoch_) return newest_;
     if (epoch > newest_epoch_) {
       before_ = std::exchange(newest_, nullptr);
-      before_epoch_ = std::exchange(newest_epoch_, -1);  // until it is made: there may be no memory for it
+      before_epoch_ = std::exchange(newest_epoch_, -1);  // until it is made: the allocation may fail
       newest_ = made(epoch);
       newest_epoch_ = epoch;
       return newest_;
     }
-    // A thread asks that has yet to finish the epoch before.
+    // The calling thread still works on the previous epoch.
     std::shared_ptr<const Order> order = epoch == before_epoch_ ? before_.lock() : nullptr;
     if (!order) before_ = order = made(epoch);
     before_epoch_ = epoch;
@@ -94,7 +93,7 @@ class ShareMaker {
     for (std::int64_t first = 0; first < share.own_size; first += micro) {
       const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
       Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
-      // A mean by a weight of 0 is no number, and would count for nothing.
+      // A mean over a total weight of 0 is NaN, and the batch would not count anyway.
       if (!(batch.weight > 0)) continue;
       if (options_.mixup > 0) add_partners(batch, share, order, first, draws);
       share.micro_batches.push_back(std::move(batch));
@@ -117,14 +116,15 @@ class ShareMaker {
   }
 
  private:
-  // Rank 0 has most samples.
+  // Rank 0 always has the largest share.
   std::size_t most_passes(const Share& share) const {
     const std::int64_t micro = options_.micro_batch_size;
     if (micro == 0) return 1;
     return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
   }
 
-  // Of the share's samples from the `first` one on. A partner is what it is in its own place, whichever rank that is on.
+  // Adds the mixup partners of the share's samples from the `first` one on. A partner is the same as in its own place of the
+  // global batch, on whichever rank that is.
   void add_partners(Batch& batch, const Share& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
@@ -138,8 +138,8 @@ class ShareMaker {
     batch.partners = source_.make(partners, draws).tensors;
   }
 
-  // The first sample of the global batch that weighs something. One of another batch could spoil this step: nothing times NaN
-  // is NaN.
+  // The first sample of the global batch with a weight above 0. A sample of another batch could corrupt this step, since 0
+  // times NaN is NaN.
   Batch stand_in(const Share& share, const Order& order) const {
     auto at = static_cast<std::size_t>(share.position);
     while (!(source_.weight(order[at]) > 0)) ++at;
@@ -200,9 +200,9 @@ struct Loader::Impl {
 
  private:
   ShareMaker maker;
-  std::int64_t next_step;  // of those that next() makes itself
+  std::int64_t next_step;  // next step that next() makes itself
   const std::int64_t end_step;
-  std::optional<MadeAhead<Share>> shares;  // without threads: nothing
+  std::optional<MadeAhead<Share>> shares;  // nullopt without threads
 };
 
 Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step) {

@@ -1,4 +1,4 @@
-// A whole file, mapped read-only. What becomes of it while it is mapped is watched (trainer/reading/mapping_watch.hpp).
+// A whole file, mapped read-only. trainer/reading/mapping_watch.hpp detects changes of the file while it is mapped.
 #pragma once
 
 #include <fcntl.h>
@@ -22,8 +22,8 @@ namespace ddprun::trainer {
 
 class MappedFile {
  public:
-  // Throws UsageError naming the file when it can't be mapped, or is empty; where the machine lacks memory or descriptors, what
-  // throw_if_machine_lacks() does.
+  // Throws UsageError with the file's name if it is empty or can't be mapped. If the machine lacks memory or descriptors,
+  // throws the error of throw_if_machine_lacks().
   explicit MappedFile(const std::filesystem::path& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -38,7 +38,7 @@ class MappedFile {
 };
 
 inline MappedFile::MappedFile(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would be waited for
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe must not block
   struct stat status {};
   const bool found = fd >= 0 && ::fstat(fd, &status) == 0;
   const bool is_file = found && S_ISREG(status.st_mode);

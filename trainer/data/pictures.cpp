@@ -51,7 +51,7 @@ class BatchMaker {
                  });
   }
 
-  // Samples that follow each other: one pass over the pixels.
+  // Consecutive samples: one pass over the pixels.
   Batch block(std::int64_t first, std::int64_t count) const {
     Batch batch = empty(count);
     const std::uint8_t* const pixels = data_pixels_ + first * shape_.pixels();
@@ -67,7 +67,7 @@ class BatchMaker {
  private:
   Batch empty(std::int64_t count) const {
     const bool bytes = pictures_ == Pictures::kPinnedBytes;
-    const bool pinned = bytes && at::globalContext().hasCUDA();  // what pins memory is the device's module
+    const bool pinned = bytes && at::globalContext().hasCUDA();  // CUDA's module pins the memory
     return {.tensors = {at::detail::empty_cpu({count, shape_.channels, shape_.height, shape_.width},
                                               bytes ? at::kByte : at::kFloat, pinned),
                         at::detail::empty_cpu({count}, at::kLong, pinned)},
@@ -123,7 +123,7 @@ class PictureSource : public Source {
     return follow_each_other(samples) ? batches_.block(samples.front(), count) : batches_.plain(samples.data(), count);
   }
 
-  // A look-up, since a division on a GPU is a multiplication by the inverse, which rounds otherwise.
+  // A look-up gives the CPU's bits: a GPU divides by multiplication with the inverse, which rounds differently.
   std::function<void(Batch&)> finish_on(c10::Device device) const override {
     if (batches_.pictures() == Pictures::kNormalised) return {};
     const PixelTable& table = batches_.table();

@@ -1,5 +1,5 @@
-// Table look-up and augmentation, one image at a time. Called by the loader for every sample of every step, so it allocates
-// nothing.
+// Table look-up and augmentation, one image at a time. Allocates nothing, since the loader calls it for every sample of every
+// step.
 #include "trainer/data/pixels.hpp"
 
 #include <ATen/core/PhiloxRNGEngine.h>
@@ -13,7 +13,7 @@ PixelTable make_pixel_table(Normalization normalization) {
   const auto std = static_cast<float>(normalization.std);
   PixelTable table{};
   for (std::size_t i = 0; i < table.size(); ++i) {
-    // Three roundings in this order: one expression less and the bits are no longer torchvision's.
+    // Three roundings in this order. Fewer would give other bits than torchvision.
     const float scaled = static_cast<float>(i) / 255.0F;
     const float centred = scaled - mean;
     table[i] = centred / std;
@@ -23,7 +23,7 @@ PixelTable make_pixel_table(Normalization normalization) {
 
 namespace {
 
-// `black` lies around the image; `take_row(from, count, to)` makes pixels of the output of the input's.
+// `black` fills the padding around the image. `take_row(from, count, to)` converts `count` input pixels to output pixels.
 template <typename To, typename TakeRow>
 void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_t padding, Augmentation augmentation, To* out,
              TakeRow take_row) {

@@ -1,5 +1,5 @@
-// From raw pixels to a model's input: normalisation by table and augmentation (random crop, mirror). The loader calls it; all
-// is a pure function of the pixels, the normalisation and (seed, epoch, sample).
+// Turns raw pixels into a model's input: normalisation by table, and augmentation (random crop, mirror). The loader calls it.
+// All functions are pure; the result depends on the pixels, the normalisation and (seed, epoch, sample).
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 
 namespace ddprun::trainer {
 
-// Normalised value of each pixel value, bitwise what torchvision's ToTensor and Normalize give: float32 x / 255, - mean, / std.
+// Normalised value of each pixel value, with the bits of torchvision's ToTensor and Normalize: float32 x / 255, - mean, / std.
 using PixelTable = std::array<float, 256>;
 PixelTable make_pixel_table(Normalization normalization);
 
-// What augmentation does to one sample: the crop's offset within the padded image, 0..2 * padding, and mirroring.
+// Augmentation of one sample: the crop's offset within the padded image, 0..2 * padding, and mirroring.
 struct Augmentation {
   std::int64_t top = 0;
   std::int64_t left = 0;
   bool mirror = false;
 };
 
-// The numbers come from Philox 4x32-10 with `seed` as key, `sample` as subsequence and `epoch` as offset: three draws of that
-// block, always in the order top, left, mirror, whichever of them are asked for. Offsets are scaled by multiplication (bias
-// below 1e-8).
+// Draws from Philox 4x32-10 with `seed` as key, `sample` as subsequence and `epoch` as offset. The block's first three numbers
+// are always top, left and mirror, even if the config uses only some of them. Offsets are scaled by multiplication (bias below
+// 1e-8).
 Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
 
 struct PlaneShape {
@@ -36,11 +36,11 @@ struct PlaneShape {
 // out[i] = table[pixels[i]].
 void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable& table, float* out);
 
-// The same after crop and mirror. Padding is black (0) before normalisation, as torchvision's RandomCrop on the image has it.
+// The same after crop and mirror. Padding is black (0) before normalisation, as in torchvision's RandomCrop.
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
                          Augmentation augmentation, float* out);
 
-// Crop and mirror alone: what is normalised elsewhere, by the same table, is then the same.
+// Crop and mirror alone. Normalisation elsewhere with the same table gives the same values.
 void copy_augmented(const std::uint8_t* pixels, PlaneShape shape, std::int64_t padding, Augmentation augmentation,
                     std::uint8_t* out);
 

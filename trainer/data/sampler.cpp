@@ -1,5 +1,5 @@
-// The pure functions of sampler.hpp; the loader and the evaluation call them. The permutation itself is LibTorch's, so that it
-// is Python's for the same seed.
+// The pure functions of sampler.hpp, called by the loader and the evaluation. LibTorch makes the permutation, so it equals
+// Python's for the same seed.
 #include "trainer/data/sampler.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,12 +13,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Within 0 and 1, without both.
+// In the open interval (0, 1).
 double between_0_and_1(at::Philox4_32& philox) {
   return (static_cast<double>(philox()) + 0.5) / 4294967296.0;
 }
 
-// By Box and Muller.
+// Standard normal number, by the method of Box and Muller.
 double normal_number(at::Philox4_32& philox) {
   const double radius = std::sqrt(-2 * std::log(between_0_and_1(philox)));
   return radius * std::cos(2 * std::numbers::pi * between_0_and_1(philox));
@@ -53,10 +53,10 @@ std::int64_t mixed_with(std::int64_t place, std::int64_t size) {
 }
 
 float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_t position) {
-  // Other numbers than those that pictures are changed by, which have the seed itself.
+  // Changes the seed, so that mixup draws other numbers than augmentation, which uses the seed unchanged.
   constexpr std::uint64_t kMixup = 0x6d6978757000;
-  constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;  // of four numbers; some ten are drawn
-  constexpr double kSmallest = 1e-6;                 // from there on down it is 0 or 1
+  constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;  // of four numbers each; one draw uses about ten numbers
+  constexpr double kSmallest = 1e-6;                 // a smaller alpha gives 0 or 1 anyway
   at::Philox4_32 philox(seed ^ kMixup, static_cast<std::uint64_t>(position),
                         kBlocksOfEpoch * static_cast<std::uint64_t>(epoch));
   const double shape = std::max(alpha, kSmallest);

@@ -1,5 +1,5 @@
-// See shared_memory.hpp. A memfd is found under its owner's descriptors in /proc. Its inode number tells it from what the same
-// number of descriptor and process may mean later.
+// Implementation of shared_memory.hpp. Other processes open a memfd through its owner's descriptors in /proc. The process and
+// descriptor numbers may be reused later, so the name also has the inode number.
 #include "trainer/data/shared_memory.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ unsigned long long inode_of(int fd) {
 std::shared_ptr<SharedMemory> SharedMemory::make(std::size_t size) {
   const int fd = ::memfd_create("ddptrain-data", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return nullptr;
-  // Sealed, so that it can't shrink under those who map it.
+  // Sealed: it can't shrink while other processes map it.
   const bool sized =
       ::ftruncate(fd, static_cast<off_t>(size)) == 0 && ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
   void* const address = sized ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;

@@ -1,5 +1,5 @@
-// Memory that other processes of this machine and user can map while this one lives: what one worker has inflated is there for
-// all. idx_file.cpp fills it; the name of it travels by inflated_files.hpp.
+// Memory that other processes of this machine and user can map while this object lives: one worker inflates for all.
+// idx_file.cpp fills it; inflated_files.hpp carries its name.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 class SharedMemory {
  public:
-  // Null where the system has none to give.
+  // Returns null if the system has no memory for it.
   static std::shared_ptr<SharedMemory> make(std::size_t size);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -31,7 +31,7 @@ class SharedMemory {
   std::size_t size_;
 };
 
-// A descriptor to read from what another process made and still has; -1 when it is gone or may not be read.
+// Opens another process's memory for reading. Returns -1 if it is gone or may not be read.
 int open_shared_memory(const std::string& name);
 
 }  // namespace ddprun::trainer

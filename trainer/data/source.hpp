@@ -1,8 +1,8 @@
-// Where samples come from: the one thing that the loader, the evaluation and the upload know of data. pictures.hpp has the
-// first kind; another kind of data is another class here, and nothing else changes.
+// The origin of samples. The loader, the evaluation and the upload know data only by this interface. The first implementation
+// is in pictures.hpp. Another kind of data needs another subclass and no other change.
 //
-// A source is pure: a sample is the same whoever asks for it, and whenever. So a batch depends neither on the number of workers
-// nor on restarts, and a lost worker's batch is made again by another one.
+// A source is pure: a sample does not depend on the caller or the time. So a batch depends neither on the number of workers nor
+// on restarts, and another worker can repeat the batch of a lost one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,26 @@
 
 namespace ddprun::trainer {
 
-// A label that no model is to predict: PyTorch's ignore_index.
+// Label that is excluded from the loss: PyTorch's ignore_index.
 inline constexpr std::int64_t kNotPredicted = -100;
 
-// Samples made into tensors, the first dimension of each counts them.
+// Samples as tensors; the first dimension of each is the number of samples.
 struct Batch {
   std::vector<at::Tensor> tensors;
-  // What its mean loss counts for in the global batch's: samples, or tokens that are not masked. Known from the data alone.
+  // Weight of its mean loss within the global batch: samples, or tokens that are not masked. Depends on the data alone.
   double weight = 0;
-  // For a share in which nothing counts: a sample that some other rank has, so its weight is above 0, but its loss and
-  // gradients count for nothing.
+  // Stands in for a share without weight. The sample belongs to another rank and weighs more than 0, but its loss and gradients
+  // do not count.
   bool stand_in = false;
-  // Mixup: with what each sample is mixed, as `tensors`, and how much of it stays its own, float32 [n]. Empty: it stays whole.
+  // Mixup: the partner of each sample, in the form of `tensors`, and the fraction of the sample itself, float32 [n]. Empty
+  // without mixup.
   std::vector<at::Tensor> partners{};
   at::Tensor own_part{};
 
   std::int64_t samples() const { return stand_in ? 0 : tensors.front().size(0); }
 };
 
-// One sample's part of each tensor of a batch, as a task gets it on the device: without the first dimension.
+// One sample's part of a batch tensor, as a task gets it on the device: without the first dimension.
 struct TensorDescription {
   std::vector<std::int64_t> sizes;
   at::ScalarType type = at::kFloat;
@@ -47,7 +48,7 @@ struct Description {
   std::vector<TensorDescription> tensors;
 };
 
-// What random numbers are keyed by, beside the sample: the same draws of a sample in each epoch of each attempt.
+// Key of the random numbers, in addition to the sample. A repeated epoch draws the same numbers.
 struct Draws {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
@@ -61,30 +62,33 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Samples, 1 or more; each is named by a number below it.
+  // Number of samples, at least 1. A sample's index is below it.
   virtual std::int64_t size() const = 0;
   virtual Description describe() const = 0;
-  // Of one sample: 0 or more, and above 0 for each batch. Every rank knows the global batch's weight from this alone.
+  // Weight of one sample: 0 or more, and above 0 for at least one sample of each batch. Every rank computes the global batch's
+  // weight from this alone.
   virtual double weight(std::int64_t /*sample*/) const { return 1; }
-  // Those samples in that order, on the CPU; the batch's weight is the sum of theirs. Without draws, which is what evaluation
-  // asks for, nothing is random. The tensors are the caller's. Throws what ends the run: UsageError for bad data.
+  // Makes these samples in this order, on the CPU. The batch's weight is the sum of theirs. Evaluation passes no draws; then
+  // nothing is random. The caller owns the tensors. Throws errors that end the run: UsageError for bad data.
   virtual Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>& draws) const = 0;
-  // What is left to do with a batch of make() once it is on the device, there, in that device's current stream: what is cheaper
-  // to send as it is stored. Empty: nothing. May outlive the source. Bitwise the same on the CPU.
+  // Returns the work that remains for a batch of make() after its copy to the device. It runs in that device's current stream.
+  // Useful if samples are smaller in their stored form. Empty: no work remains. May outlive the source. Bitwise the same on the
+  // CPU.
   virtual std::function<void(Batch&)> finish_on(c10::Device /*device*/) const { return {}; }
-  // Where that tensor of a sample is from, for people who look for what is wrong with it.
+  // Origin of a sample's tensor, for error messages.
   virtual std::string place_of(std::int64_t sample, std::size_t tensor) const {
     return "tensor " + std::to_string(tensor) + " of sample " + std::to_string(sample);
   }
-  // Tells these samples from others, whatever files they come from: "60000x1x28x28 0123456789abcdef". May be of parts of them.
+  // Distinguishes these samples from others, whatever files they come from: "60000x1x28x28 0123456789abcdef". May cover only
+  // parts of them.
   virtual std::string fingerprint() const = 0;
 };
 
-// What a run learns from and what it is evaluated on.
+// The data for training, evaluation and validation.
 struct Sources {
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;
-  std::shared_ptr<const Source> validation{};  // held out of `train` (trainer/splits); null: nothing is
+  std::shared_ptr<const Source> validation{};  // held out of `train` (trainer/splits); null without a validation set
 };
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// Implementation of upload.hpp, without a CUDA header: streams and events are those of c10.
+// Implementation of upload.hpp without CUDA headers: it uses the streams and events of c10.
 #include "trainer/data/upload.hpp"
 
 #include <c10/core/Event.h>
@@ -19,7 +19,7 @@ struct Upload::Copies {
 
   c10::impl::VirtualGuardImpl streams;
   c10::Stream stream;
-  std::deque<c10::Event> computing;  // of each batch before: what had been enqueued when it came
+  std::deque<c10::Event> computing;  // for each earlier batch: the end of the work enqueued when it came
 };
 
 Upload::Upload(const Source& source, c10::Device device) : device_(device), description_(source.describe()) {
@@ -88,7 +88,7 @@ Batch Upload::take(const Batch& batch) {
     arrived.record(copies.stream);
   }
   arrived.block(computing);
-  // Their memory is the other stream's: it is not to be used again before this one is done with them.
+  // The copy stream owns this memory. It must not be reused before the computing stream has finished with it.
   for (const at::Tensor& tensor : there.tensors) tensor.record_stream(computing);
   for (const at::Tensor& tensor : there.partners) tensor.record_stream(computing);
   if (there.own_part.defined()) there.own_part.record_stream(computing);

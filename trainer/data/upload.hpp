@@ -1,6 +1,6 @@
-// Brings micro-batches to the device that computes, where their source finishes them. To a GPU they travel on a stream of their
-// own, so that the next batch comes while the last one is computed. Everything is enqueued; the host waits only when it
-// is kMostAhead batches ahead, or memory on the device would grow with its lead.
+// Moves micro-batches to the device that computes, where their source finishes them. Copies to a GPU have a stream of their
+// own, so the next batch arrives while the last one is computed. Everything is enqueued. The host waits only if it is
+// kMostAhead batches ahead; otherwise device memory would grow with its lead.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,14 +21,15 @@ class Upload {
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // A batch of that source, or of one that differs in its samples only and is finished alike, for the stream that is current on
-  // the device. What needs no copy is not copied. Throws UsageError for tensors that are not those of the source's description.
+  // Copies a batch to the device, for the stream that is current there. The batch must be of the constructor's source, or of
+  // one that differs only in its samples. On the CPU nothing is copied. Throws UsageError if the tensors do not match the
+  // source's description.
   Batch take(const Batch& batch);
 
  private:
-  struct Copies;  // null for the CPU
+  struct Copies;  // null on the CPU
   void check(const Batch& batch) const;
-  // What the source left to do, for the batch and what it is mixed with; then both are checked.
+  // Finishes the batch and its mixup partners as the source requires; then checks both.
   void finish(Batch& batch) const;
 
   c10::Device device_;

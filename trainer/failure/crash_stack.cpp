@@ -25,13 +25,13 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int kMostFrames = 64;
-constexpr std::size_t kMostShown = 12;  // of the program's own: the report keeps the last lines of a log
+constexpr std::size_t kMostShown = 12;  // frames of the program itself: the report keeps only the last lines of a log
 constexpr std::size_t kHandlerStack = std::size_t{128} << 10;
 
-// All that the handler needs is made before, since it may not allocate.
+// Prepared in advance, since a signal handler may not allocate.
 struct Program {
   std::string path;
-  std::string addr2line;  // empty: there is none
+  std::string addr2line;  // empty if not found
   std::uintptr_t base = 0;
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -52,7 +52,7 @@ std::string found_in_path(const char* name) {
   return "";
 }
 
-// The first one is the program itself.
+// The first entry is the program itself.
 int note_program(dl_phdr_info* info, std::size_t, void*) {
   program.base = info->dlpi_addr;
   program.begin = UINTPTR_MAX;
@@ -70,8 +70,8 @@ void say(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// Addresses to which the program's calls return; the call is one byte before. False: none is the program's, or nothing can
-// name them. Safe in a signal handler: glibc's posix_spawn() takes no lock and no memory of the heap.
+// `frames` holds return addresses; the call is one byte before. Returns false if no frame is the program's, or if addr2line
+// fails. Safe in a signal handler: glibc's posix_spawn() takes no lock and no memory of the heap.
 bool write_own_frames(const std::uintptr_t* frames, int count) {
   if (program.addr2line.empty()) return false;
   static char places[kMostShown][32];
@@ -100,7 +100,7 @@ void on_crash(int signal, siginfo_t* info, void*) {
   static std::uintptr_t addresses[kMostFrames];
   static volatile sig_atomic_t crashed = 0;
   ::signal(signal, SIG_DFL);
-  if (crashed == 0) {  // of several threads the first
+  if (crashed == 0) {  // only the first of several threads
     crashed = 1;
     char text[128];
     std::snprintf(text, sizeof text, "crash: signal %d, address %p\n", signal, signal == SIGABRT ? nullptr : info->si_addr);
@@ -125,7 +125,7 @@ void write_stack_on_crash() {
   ::posix_spawn_file_actions_init(&program.to_stderr);
   ::posix_spawn_file_actions_adddup2(&program.to_stderr, STDERR_FILENO, STDOUT_FILENO);
   void* frame = nullptr;
-  ::backtrace(&frame, 1);  // loads what the handler could not
+  ::backtrace(&frame, 1);  // loads libgcc here, since the handler can't
   const stack_t stack{.ss_sp = program.stack.data(), .ss_flags = 0, .ss_size = program.stack.size()};
   ::sigaltstack(&stack, nullptr);
   struct sigaction action {};

@@ -57,7 +57,7 @@ channel::ErrorKind kind_of(ExitCode code) {
   }
 }
 
-// PyTorch's words for an operator that "deterministic" refuses: its name comes first.
+// PyTorch's message for an operator that "deterministic" refuses. It begins with the operator's name.
 std::string only_by_chance(const std::string& message) {
   const std::size_t end = message.find(" does not have a deterministic implementation");
   if (end == std::string::npos) return "";
@@ -65,7 +65,7 @@ std::string only_by_chance(const std::string& message) {
          " has no implementation here that computes the same bits each time; set it to false, or use another operator";
 }
 
-// Everything that is not one of ours.
+// Any exception that is not one of our classes.
 Failure foreign(const std::exception& error, const std::string& message) {
   if (says_out_of_memory(message)) return out_of_memory(message);
   if (const std::string refusal = only_by_chance(message); !refusal.empty()) {

@@ -1,5 +1,5 @@
-// What an exception that ends a worker means to others: its kind, the exit code, one clear message, and the numbers of an
-// allocation that was refused. The one place where exceptions of LibTorch are told apart.
+// Classifies an exception that ends a worker: its kind, the exit code, one clear message, and the sizes of a refused
+// allocation. This is the only place that distinguishes exceptions of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace ddprun::trainer {
 
-// The last checkpoint of a run could not be saved. Exit 89, never restarted: the steps would be made again for the same disk.
+// The last checkpoint of a run could not be saved. Exit 89, never restarted: a restart would repeat the steps for the same
+// disk.
 class UnsavedError : public Error {
  public:
   explicit UnsavedError(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -25,7 +26,7 @@ struct Failure {
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
   bool others_suspect = false;
-  bool of_data = false;  // its source's: no peer and no batch is to blame
+  bool of_data = false;  // error of the data source: no peer and no batch caused it
 };
 
 Failure classify(const std::exception_ptr& error);

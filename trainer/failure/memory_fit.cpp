@@ -56,7 +56,7 @@ std::filesystem::path fit_file(const std::filesystem::path& run_dir) {
 
 std::string fit_key(const TrainConfig& config, const std::string& device) {
   json model = json::parse(to_json_text(config)).at("model");
-  // Earlier versions had no such keys.
+  // Keys that earlier versions lacked. They are omitted at their defaults, so that fits of those versions stay valid.
   if (config.model.freeze.empty()) model.erase("freeze");
   if (!config.model.sync_batch_norm) model.erase("sync_batch_norm");
   return model.dump() + " on " + device;
@@ -117,7 +117,7 @@ Shrinking shrink_after(channel::Phase phase, const TrainConfig& config, int worl
     shrinking.fit = {0, (config.eval_batch_size + 1) / 2};
     return shrinking;
   }
-  return {};  // loading, saving: no batch is to blame
+  return {};  // loading or saving: no batch caused the error
 }
 
 }  // namespace ddprun::trainer

@@ -30,7 +30,7 @@ std::optional<NotFinite> first_not_finite(const at::Tensor& numbers) {
   if (!at::isFloatingType(numbers.scalar_type())) return std::nullopt;
   const at::Tensor whole = numbers.contiguous();
   if (whole.scalar_type() == at::kDouble) return first_in<double>(whole);
-  return first_in<float>(whole.to(at::kFloat));  // which holds what shorter types hold
+  return first_in<float>(whole.to(at::kFloat));  // float32 holds every value of the shorter types
 }
 
 std::string not_finite_text(double value) {

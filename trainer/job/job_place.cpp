@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// One that ends does so at once; a standby is there before this time is over.
+// A collective that can end does so immediately. A standby takes over in less than this time, so a longer wait would delay it.
 constexpr std::chrono::milliseconds kPatienceWithCollectives{100};
 
 }  // namespace
@@ -36,7 +36,8 @@ void JobPlace::listen_to_agent(const std::string& version) {
       environment_.channel_fd, hello,
       [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
         if (std::holds_alternative<channel::PositionRequest>(message)) {
-          // A debugger started by the agent is no ancestor of ours; where only those may look (Yama), this lets it.
+          // A debugger that the agent starts is not our ancestor. Where Yama restricts ptrace to ancestors, this call allows
+          // it.
           ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
           status_.tell_position();
         }
@@ -78,7 +79,7 @@ void JobPlace::move_to(const channel::Regroup& place) {
   environment_.group_world_size = place.group_world_size;
 }
 
-// A job of one has no peers and needs neither store nor group.
+// A job of one worker has no peers and needs neither store nor group.
 void JobPlace::form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl) {
   GroupBreaker* const breaker = recovery_ ? &recovery_->breaker() : nullptr;
   if (environment_.world_size > 1) {
@@ -93,7 +94,8 @@ void JobPlace::form_group(c10::Device device, std::chrono::milliseconds timeout,
 void JobPlace::leave_group() {
   peers_.reset();
   if (group_ && !recovery_->breaker().collectives().all_ended(kPatienceWithCollectives)) {
-    // Gloo's thread waits in a collective that was cut off, maybe for half an hour, and the group's end would wait for it.
+    // Gloo's thread may wait for half an hour in an interrupted collective. The group's destructor would wait for that thread,
+    // so the group is leaked.
     [[maybe_unused]] c10d::ProcessGroup* const left_behind = group_.release();
     groups_left_behind_ = true;
   }
@@ -101,7 +103,8 @@ void JobPlace::leave_group() {
   store_.reset();
 }
 
-// NCCL's communicators wait for each other; a group that just goes leaves that to PyTorch's complaint. Gloo needs nothing.
+// NCCL's communicators wait for each other at their end. Without this call PyTorch logs a warning when the group is destroyed.
+// Gloo needs no shutdown.
 void JobPlace::shut_down() {
   if (group_) group_->shutdown();
 }

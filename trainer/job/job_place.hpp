@@ -1,8 +1,8 @@
-// This process's place in its job: who it is, the agent and the signals that may tell it something, and the group that it is in
-// at the moment. ddptrain's is taken through its life by trainer/life; a loop of somebody's own has one in ddprun::Job
-// (trainer/library). Without an agent of ours (torchrun, srun, mpirun, a shell) there is one group and no other.
+// This process's place in its job: its rank, the agent, the signals, and its current group. trainer/life drives it for
+// ddptrain; ddprun::Job (trainer/library) has one for a custom loop. Without an agent of ours (torchrun, srun, mpirun, a shell)
+// there is only one group.
 //
-// Who a call is for says so; all others are the training thread's.
+// All calls are for the training thread, unless a comment says otherwise.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -34,36 +34,36 @@ class JobPlace {
   JobPlace(const JobPlace&) = delete;
   JobPlace& operator=(const JobPlace&) = delete;
 
-  // Listens to the agent and to signals. `version`: who speaks, for people.
+  // Starts to listen to the agent and to signals. `version`: program and version for display.
   void begin(const WorkerEnvironment& environment, const std::string& version);
-  // A standby's: sleeps until the agent gives it a rank. Throws std::runtime_error when the agent is gone.
+  // For a standby: sleeps until the agent assigns a rank. Throws std::runtime_error if the agent is gone.
   void wait_for_rank();
-  // A group on this device that loses a peer is followed by another one with this process in it.
+  // Whether a group on this device that loses a peer is followed by another group with this process in it.
   bool groups_can_be_broken(c10::Device device, bool live_nccl) const;
 
-  // The next group begins, the one before is gone: which it is, and the place in it where that is a new one (rank -1: it
-  // stays). Waits while this worker is held. `held`: finished steps of the state that this rank could give the others.
+  // Returns the next group after the last one is gone, and this worker's place in it (rank -1: unchanged). Waits while this
+  // worker is held. `held`: number of finished steps of the state that this rank could send to the others.
   channel::Regroup next_group(std::optional<std::int64_t> held);
-  // Makes that its place.
+  // Takes that place.
   void move_to(const channel::Regroup& place);
-  // Collective. Makes that group. Throws UsageError for a master that can't be used, and what the process group throws for a
-  // lost peer.
+  // Collective. Forms the group. Throws UsageError for an unusable master address, and what the process group throws for a lost
+  // peer.
   void form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl);
   // Ends a group that lost a peer.
   void leave_group();
-  // Ends the group in order, when all have met for the last time and nothing uses it any more.
+  // Ends the group in order, after the last collective, when nothing uses the group any more.
   void shut_down();
 
   const WorkerEnvironment& environment() const { return environment_; }
-  // Of the group: the round on many machines, else the restart count.
+  // Generation of the group: the round in a multi-node job, else the restart count.
   int generation() const { return generation_; }
-  // Between form_group() and leave_group().
+  // Valid between form_group() and leave_group().
   const Peers& peers() const { return *peers_; }
-  // Threads are left that use LibTorch: this process must not take it apart.
+  // Whether threads remain that use LibTorch. If so, the process must not run LibTorch's static destructors.
   bool left_groups_behind() const { return groups_left_behind_; }
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }
-  // Null without an agent of ours, both.
+  // Both are null without an agent of ours.
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
 
@@ -73,7 +73,7 @@ class JobPlace {
   WorkerEnvironment environment_;
   StopGate gate_;
   Status status_;
-  // Who listens outlives what it listens to.
+  // The listeners outlive the objects that call them.
   std::unique_ptr<Stopping> stopping_;
   std::unique_ptr<Recovery> recovery_;
   Standby standby_;

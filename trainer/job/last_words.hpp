@@ -1,4 +1,4 @@
-// What the agent hears of the error that ends this process: trainer/life and trainer/library tell it on the way out.
+// Reports the error that ends this process to the agent. trainer/life and trainer/library call it just before they exit.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// `device`: empty while none is in use.
+// `device`: empty if no device is in use.
 void tell_failure(AgentChannel& agent, const Failure& failure, const Status& status, const std::string& device,
                   channel::Shrink shrinking = channel::Shrink::kNothingKnown);
 

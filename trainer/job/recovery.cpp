@@ -1,4 +1,4 @@
-// Implementation of recovery.hpp: orders come on the channel's thread, groups are made and lost on the training thread.
+// Implementation of recovery.hpp. Orders arrive on the channel's thread; the training thread makes and leaves groups.
 #include "trainer/job/recovery.hpp"
 
 #include <chrono>
@@ -12,15 +12,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// The agent sees a worker's end within a millisecond, but on an overloaded machine it may not run for seconds. Only when none
-// has ended (a connection broke) is there no order.
+// The agent sees a worker's end within a millisecond, but on an overloaded machine it may not run for seconds. No order comes
+// if no worker has ended, for example if only a connection broke.
 constexpr std::chrono::seconds kTimeToBeOrdered{30};
 
 bool is_our_own(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {
-    return true;  // diverged, a checkpoint that can't be saved: these need no peer to go wrong
+    return true;  // divergence, or a checkpoint that cannot be saved: these errors do not come from a lost peer
   } catch (...) {
     const Failure failure = classify(error);
     return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect || failure.of_data;
@@ -54,9 +54,9 @@ void Recovery::on_agent_gone() {
 }
 
 channel::Regroup Recovery::begin_group(std::int64_t step) {
-  breaker_.await_abort();  // without the lock: the channel's reader needs it while an abort hangs
+  breaker_.await_abort();  // without the lock: the reader thread of the channel needs it while an abort hangs
   std::unique_lock lock(mutex_);
-  breaker_.mend();  // nobody looks for connections while this worker is held
+  breaker_.mend();  // nothing watches the connections while this worker is held
   changed_.wait(lock, [this] { return !held_ || agent_gone_; });
   if (held_) throw std::runtime_error("the ddprun agent closed the worker channel while this worker waited for the next round");
   breaker_.mend();

@@ -1,4 +1,4 @@
-// Implementation of sdk/include/ddprun/checkpointing.hpp, on what ddptrain's checkpoints are made of (trainer/checkpoint).
+// Implementation of sdk/include/ddprun/checkpointing.hpp with the parts of ddptrain's checkpoints (trainer/checkpoint).
 #include <ddprun/checkpointing.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Behind ddprun::Checkpointing, and what ddprun::Job wants to hear of it.
+// Implementation behind ddprun::Checkpointing, and the events that ddprun::Job needs from it.
 #pragma once
 
 #include <ddprun/checkpointing.hpp>
@@ -25,25 +25,26 @@ struct Checkpointing::Impl {
   std::filesystem::path folder;
   CheckpointOptions options;
   std::function<void(const std::string& message)> warn;
-  std::function<void(const channel::CheckpointPublished&)> published{};  // on any thread
-  std::vector<trainer::Candidate> bad{};                                 // that load() has passed over
+  std::function<void(const channel::CheckpointPublished&)> published{};  // called on any thread
+  std::vector<trainer::Candidate> bad{};                                 // checkpoints that load() has skipped
   std::optional<trainer::WriterClaim> claim{};
-  std::int64_t newest = -1;  // the step that was saved or loaded last
+  std::int64_t newest = -1;  // step of the last save or load; -1: none
   trainer::HostCopy host_copy{};
-  trainer::BackgroundTask task{};  // last: its end waits for what uses the others
+  trainer::BackgroundTask task{};  // last member: its destructor waits for the task, which uses the others
 
   bool load(trainer::TrainingState& state);
-  // Begins a save, after the one before: `in_background` from a copy. Else the state is not to change until it has ended.
+  // Waits for the previous save, then begins one. `in_background` saves a copy. Without it the state must not change until the
+  // save has ended.
   void begin(const trainer::TrainingState& state, bool in_background);
-  // Throws what a save that has ended threw.
+  // Rethrows the error of a finished save.
   void rethrow_finished();
-  // The same, but a disk's trouble is a warning.
+  // The same, but a disk error becomes a warning.
   void report_finished();
   bool due(const trainer::TrainingState& state) const;
   void save_if_due(const trainer::TrainingState& state);
-  // Renames the bad ones out of the way, by the rank that writes.
+  // Renames the bad checkpoints. Called on the rank that writes.
   void set_bad_aside();
-  // Another process has written here since, or may have.
+  // Call if another process has written to this folder, or may have.
   void give_up_claim() { claim.reset(); }
 
  private:

@@ -26,10 +26,10 @@ DdpConfig config_of(const DataParallelOptions& options) {
 }  // namespace
 
 struct DataParallel::Impl {
-  trainer::TrainingState alone;      // where nobody else has one
-  trainer::TrainingState& training;  // of the Job's loop, or the one above
+  trainer::TrainingState alone;      // used if the caller passed no State
+  trainer::TrainingState& training;  // the state of the Job's loop, or the one above
   trainer::DataParallel parallel;
-  Group::Impl* inside = nullptr;  // of the Job's loop
+  Group::Impl* inside = nullptr;  // the group of the Job's loop
   std::chrono::nanoseconds waited{};
 
   Impl(trainer::TrainingState& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options,
@@ -49,7 +49,7 @@ DataParallel::DataParallel(State& state, const Group& group, const DataParallelO
   inside.pace.begin(group.world() > 1 && inside.device.is_cpu() ? inside.place.agent() : nullptr);
 }
 
-// The module is the caller's: it is only looked at.
+// The caller owns the module, so the shared pointer does not own it. Only its tensors are used.
 DataParallel::DataParallel(torch::nn::Module& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                            const DataParallelOptions& options) {
   trainer::TrainingState state = trainer::state_of({std::shared_ptr<void>(), &model});
@@ -66,7 +66,8 @@ void DataParallel::zero_grad() {
 at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, double weight, Sum sum) {
   Impl& impl = *impl_;
   const bool sync = sum == Sum::kNow;
-  // Before the first pass of a step: what this one changes beside gradients can then be undone.
+  // Before the first pass of a step: copies what the pass changes in addition to gradients, such as buffers, so that it can be
+  // undone.
   if (impl.training.stage == trainer::TrainingState::Stage::kBetweenSteps) trainer::begin_step(impl.training);
   trainer::JobPlace* const place = impl.inside ? &impl.inside->place : nullptr;
   if (place) place->status().at(channel::Stage::kForward);

@@ -1,4 +1,4 @@
-// Implementation of sdk/include/ddprun/distributed_sampler.hpp: the functions by which ddptrain's loader goes.
+// Implementation of sdk/include/ddprun/distributed_sampler.hpp with the functions of ddptrain's loader.
 #include <ddprun/distributed_sampler.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Behind ddprun::Group: what Job::run() has made for the ranks that train together.
+// Implementation behind ddprun::Group: the objects of Job::run() for the ranks that train together.
 #pragma once
 
 #include <ddprun/job.hpp>
@@ -16,13 +16,13 @@ struct Group::Impl {
   trainer::JobPlace& place;
   trainer::TrainingState& training;
   c10::Device device;
-  // The step is finished; of `total`.
+  // Called when a step of `total` is finished.
   std::function<void(std::int64_t total)> finished;
   std::function<void(const std::string& name, double value)> figure;
-  std::int64_t reached = 0;  // finished when next_step() was called last
-  bool stopped = false;      // the job was told to stop, and this is the step
-  trainer::StepPace pace{};  // begun by the loop's DataParallel, which knows what is waited for
-  std::optional<trainer::StepPace::Clock::time_point> asked_for_samples{};  // since next_step()
+  std::int64_t reached = 0;  // finished steps at the last call of next_step()
+  bool stopped = false;      // the job was asked to stop, and this is the step
+  trainer::StepPace pace{};  // started by the loop's DataParallel, which measures the waits
+  std::optional<trainer::StepPace::Clock::time_point> asked_for_samples{};  // time of the last call of next_step()
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of sdk/include/ddprun/job.hpp: ddptrain's way through groups and losses (trainer/life/worker.cpp), without its
+// Implementation of sdk/include/ddprun/job.hpp: ddptrain's loop over groups and losses (trainer/life/worker.cpp), without its
 // config.
 #include <ddprun/job.hpp>
 
@@ -38,9 +38,9 @@ namespace {
 using std::chrono::steady_clock;
 using trainer::StateOrigin;
 
-constexpr std::chrono::milliseconds kProgressEvery{200};  // more often nobody looks
-constexpr std::chrono::seconds kBetweenExchanges{1};      // of ranks that wait for a save
-constexpr std::chrono::seconds kSettle{30};               // for a save, of a process that fails
+constexpr std::chrono::milliseconds kProgressEvery{200};  // nothing reads progress more often
+constexpr std::chrono::seconds kBetweenExchanges{1};      // interval of exchanges while ranks wait for a save
+constexpr std::chrono::seconds kSettle{30};               // for a save to end in a process that fails
 constexpr std::size_t kBroadcastBytes = 250u << 20;
 
 TrainConfig::Device device_wanted(JobOptions::Device wanted) {
@@ -55,7 +55,7 @@ TrainConfig::Device device_wanted(JobOptions::Device wanted) {
   return TrainConfig::Device::kAuto;
 }
 
-// To the agent, a few times a second, and of the last step.
+// Sends progress to the agent a few times a second, and for the last step.
 class ProgressTeller {
  public:
   ProgressTeller(trainer::AgentChannel* agent, int rank) : agent_(agent), rank_(rank) {}
@@ -80,7 +80,7 @@ class ProgressTeller {
   channel::NamedFigures figures_;
 };
 
-// Collective. Where nobody has trained, ranks may have drawn other weights.
+// Collective. For a run without trained state: ranks may have drawn different initial weights.
 void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers& peers) {
   if (peers.world() == 1) return;
   const at::NoGradGuard no_gradients;
@@ -91,7 +91,7 @@ void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers&
   c10d::broadcast_coalesced(peers.group(), tensors, kBroadcastBytes);
 }
 
-// Collective. Nodes may have folders of their own.
+// Collective. Verifies that all ranks loaded the same checkpoint, since nodes may have folders of their own.
 void require_one_checkpoint(const trainer::TrainingState& state, const trainer::Peers& peers) {
   std::vector<at::Tensor> tensors;
   for (const trainer::StateTensor& one : trainer::state_map(state)) tensors.push_back(one.entry.tensor);
@@ -101,7 +101,7 @@ void require_one_checkpoint(const trainer::TrainingState& state, const trainer::
                    ": give all of them the same folder, or remove the wrong ones");
 }
 
-// What the run did since the last one would be lost.
+// Throws if the last save failed: the steps since the last checkpoint would be lost.
 void require_saved(Checkpointing::Impl& saves) {
   try {
     saves.rethrow_finished();
@@ -119,7 +119,7 @@ struct Job::Impl {
   trainer::JobPlace place{};
   c10::Device device = c10::kCPU;
   trainer::ProgramBuilds builds{};
-  std::shared_future<trainer::StateDigest> own_program{};  // read beside the group's start
+  std::shared_future<trainer::StateDigest> own_program{};  // computed while the group starts
 
   int run(State& state, Checkpointing* checkpoints, const std::function<void(Group&)>& train);
 
@@ -178,7 +178,7 @@ int Job::Impl::run(State& state, Checkpointing* checkpoints, const std::function
     while (true) {
       try {
         const int code = train_in_group(state, saves, train);
-        if (saves) saves->published = nullptr;  // they may outlive the job
+        if (saves) saves->published = nullptr;  // the saves may outlive the job
         if (place.left_groups_behind()) trainer::leave_now(code);
         return code;
       } catch (...) {
@@ -233,7 +233,7 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
   return static_cast<int>(inside.stopped ? ExitCode::kPreempted : ExitCode::kDone);
 }
 
-// Collective. Survivors' state, else a checkpoint's, else rank 0's.
+// Collective. Agrees on one state: that of survivors, else a checkpoint's, else rank 0's.
 void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   trainer::TrainingState& training = state.impl().training;
   StateOrigin& origin = state.impl().origin;
@@ -243,7 +243,7 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
     const trainer::Sharing sharing = trainer::share_state(training, origin, peers, progress);
     if (origin == StateOrigin::kSurvivors) return trainer::compare_states(training, peers, sharing.holders);
   }
-  const bool spoilt = origin == StateOrigin::kNothing;  // half of it was received or changed
+  const bool spoilt = origin == StateOrigin::kNothing;  // the state was received or changed only in part
   origin = StateOrigin::kUntouched;
   if (saves && saves->load(training)) origin = StateOrigin::kCheckpoint;
   trainer::share_state(training, origin, peers);
@@ -260,7 +260,8 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   if (saves && peers.rank() == 0) saves->set_bad_aside();
 }
 
-// Rank 0 saves; nobody leaves before that is published. However long it takes, no exchange has to wait for it.
+// Rank 0 saves. All ranks wait until the checkpoint is published. They exchange messages meanwhile, so a long save does not run
+// into the timeout of an exchange.
 void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Impl* saves) {
   const bool saves_now = saves && state.step != state.started_from;
   if (saves_now) {
@@ -272,13 +273,13 @@ void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Im
     if (!saved) {
       saves->task.wait_at_most(kBetweenExchanges);
       saved = !saves->task.busy();
-      place.status().enter(channel::Phase::kSaving);  // the agent sees that it is no hang
+      place.status().enter(channel::Phase::kSaving);  // shows the agent that this is not a hang
       if (saved) require_saved(*saves);
     }
   } while (place.peers().smallest(saved ? 1 : 0) == 0);
 }
 
-// As ddptrain ends: no destructor waits for a peer that is lost.
+// Ends the process as ddptrain does: no destructor runs that could wait for a lost peer.
 void Job::Impl::fail(const std::exception_ptr& error, const Checkpointing::Impl* saves) {
   const trainer::Failure failure = trainer::classify(error);
   std::fprintf(stderr, "%s: rank %d: %s\n", program.c_str(), place.environment().rank, failure.message.c_str());

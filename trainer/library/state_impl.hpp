@@ -1,4 +1,4 @@
-// Behind ddprun::State: ddptrain's own TrainingState around a model and an optimizer of LibTorch's.
+// Implementation behind ddprun::State: ddptrain's TrainingState around a model and an optimizer of LibTorch.
 #pragma once
 
 #include <ddprun/state.hpp>
@@ -12,7 +12,7 @@ namespace ddprun {
 
 struct State::Impl {
   std::shared_ptr<torch::nn::Module> model;
-  // Without the model: whether that trains or evaluates is its owner's business.
+  // Has no model: the caller sets the model's train or eval mode.
   trainer::TrainingState training;
   trainer::StateOrigin origin = trainer::StateOrigin::kUntouched;
 };

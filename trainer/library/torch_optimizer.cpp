@@ -1,5 +1,5 @@
-// Implementation of torch_optimizer.hpp. LibTorch makes a parameter's state in the first step in which it has a gradient; a
-// state that is listed before is zeros, with which each of these optimizers begins.
+// Implementation of torch_optimizer.hpp. LibTorch creates a parameter's state in the first step in which it has a gradient. A
+// state listed before that is zeros, the initial state of all these optimizers.
 #include "trainer/library/torch_optimizer.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +25,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-// What an optimizer keeps for a parameter: a reference to each tensor, and to the count of steps.
+// An optimizer's state for one parameter: pointers to its tensors and to its step count.
 struct Fields {
   std::vector<std::pair<const char*, at::Tensor*>> tensors;
   std::int64_t* step = nullptr;
@@ -58,7 +58,8 @@ Fields fields_of(optim::AdagradParamState& state, const optim::AdagradOptions&) 
   return {.tensors = {{"sum", &state.sum()}}, .step = &state.step()};
 }
 
-// A buffer of zeros is as good as none, and LibTorch's first step with momentum takes the gradient as it is.
+// A momentum buffer of zeros means that there was none yet. It must stay undefined: LibTorch's first step with momentum uses
+// the gradient unchanged.
 bool begins_without(const at::Tensor& saved, bool has_step_count) {
   return !has_step_count && !saved.any().item<bool>();
 }
@@ -122,7 +123,7 @@ class TorchOptimizer final : public Optimizer {
   using Visitor = std::function<void(const std::string& name, const at::Tensor& parameter, const Fields& fields)>;
   enum class Missing { kStayAway, kAreMade };
 
-  // Where a parameter has no state yet, `use` sees that of a stand-in, unless what is missing is made.
+  // For a parameter without state, `use` gets a temporary state, unless `missing` asks to create a real one.
   void visit(const Visitor& use, Missing missing = Missing::kStayAway) const {
     for (const Parameter& parameter : parameters_) {
       if (!parameter.tensor.requires_grad()) continue;
@@ -140,7 +141,7 @@ class TorchOptimizer final : public Optimizer {
     }
   }
 
-  // One that has not is left to the optimizer, whose first step makes it.
+  // A parameter whose state has not begun is left to the optimizer, which creates the state in its first step.
   static bool has_begun(const Fields& fields) {
     if (fields.step) return *fields.step > 0;
     for (const auto& [field, tensor] : fields.tensors) {

@@ -1,4 +1,4 @@
-// An optimizer of LibTorch's as one of ours, so that its state is shared, compared and saved as ddptrain's is, under PyTorch's
+// Wraps an optimizer of LibTorch as one of ours. Its state is then shared, compared and saved as in ddptrain, under PyTorch's
 // names.
 #pragma once
 
@@ -11,8 +11,9 @@
 
 namespace ddprun::trainer {
 
-// `parameters`: of the model. `optimizer` outlives the result, whose step() ignores the learning rate that it is given: that is
-// in the optimizer's options. Throws UsageError for an optimizer of another kind, or with parameters of another model.
+// `parameters`: all parameters of the model. `optimizer` must outlive the result. step() of the result ignores its learning
+// rate, since that is in the optimizer's options. Throws UsageError for another kind of optimizer, or for parameters of another
+// model.
 std::unique_ptr<Optimizer> wrap_optimizer(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// `ddptrain eval`: what an evaluation finds of a model that is saved, by one worker.
+// `ddptrain eval`: evaluates a saved model with one worker.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddprun::trainer {
 
-// A line: "test loss 3.2825 on 1296 samples", or with `json` {"loss": ..., "samples": ...}, where what is not finite is null.
-// Throws UsageError.
+// Returns one line: "test loss 3.2825 on 1296 samples", or with `json` {"loss": ..., "samples": ...}, where NaN and infinity
+// become null. Throws UsageError.
 std::string evaluate_saved(const SavedModelOptions& options, const Subject& subject);
 
 }  // namespace ddprun::trainer

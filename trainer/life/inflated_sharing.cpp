@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kInflatingTime{20};  // for another worker to inflate the data set
+constexpr std::chrono::seconds kInflatingTime{20};  // limit for another worker to inflate the data set
 
 std::string key_of(const WorkerEnvironment& environment, const std::string& file) {
   return "inflated/" + std::to_string(environment.group_rank) + "/" + file;
@@ -21,7 +21,7 @@ std::string key_of(const WorkerEnvironment& environment, const std::string& file
 void tell(c10d::Store& store, const std::string& key, const std::string& memory) {
   try {
     store.set(key, std::vector<std::uint8_t>(memory.begin(), memory.end()));
-  } catch (const std::exception&) {  // the agent is gone, or holds this worker: offer_again() will say it
+  } catch (const std::exception&) {  // the agent is gone or holds this worker: offer_again() will repeat the offer
   }
 }
 
@@ -31,7 +31,7 @@ InflatedFiles InflatedSharing::files(const WorkerEnvironment& environment, Agent
   InflatedFiles files;
   if (agent == nullptr || environment.local_world_size < 2) return files;
   const auto store = make_store(environment, agent, kInflatingTime);
-  const std::string here = key_of(environment, "");  // a later round may give this node another group rank
+  const std::string here = key_of(environment, "");  // computed now: a later round may give this node another group rank
   if (environment.local_rank == 0) {
     files.offer = [this, store, here](const std::string& file, const std::string& memory) {
       {

@@ -1,6 +1,6 @@
-// How the workers of one machine inflate a compressed data set once for all of them: local rank 0 does, and the others hear of
-// it through the agent's store. Who can't be reached does not keep them: another process that dies meanwhile, or an older one
-// whose word is still there, only costs the time that they need to do it themselves. Process has one; thread-safe.
+// Lets the workers of one machine inflate a compressed data set once. Local rank 0 inflates it, and the others get its name
+// from the agent's store. No failure stops a worker. If the inflating process dies or an old entry is still in the store, the
+// others inflate the file themselves. Process has one object; thread-safe.
 #pragma once
 
 #include <map>
@@ -17,16 +17,16 @@ class AgentChannel;
 
 class InflatedSharing {
  public:
-  // What load_idx asks and tells. Without an agent, or alone on the machine, nothing. Both arguments and this object must
-  // outlive it.
+  // The exchange for load_idx. Empty without an agent, or for the only worker of a machine. Both arguments and this object must
+  // outlive the result.
   InflatedFiles files(const WorkerEnvironment& environment, AgentChannel* agent);
 
-  // For workers that are new in a group which this one is older than: on many machines each round's store begins empty.
+  // Repeats the offers for new workers of a later group: in a multi-node job each round's store begins empty.
   void offer_again(const WorkerEnvironment& environment, AgentChannel& agent);
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::string> offered_;  // file, memory
+  std::map<std::string, std::string> offered_;  // from file name to memory name
 };
 
 }  // namespace ddprun::trainer

@@ -17,7 +17,7 @@ void Membership::join(std::optional<std::int64_t> held) {
   if (!records_.log) records_.log.emplace(process_.status(), process_.environment().rank);
 }
 
-// What belongs to the old rank goes.
+// A new rank closes the records of the old one.
 void Membership::move_to(const channel::Regroup& order) {
   if (order.rank != process_.environment().rank) records_.close();
   process_.move_to(order);

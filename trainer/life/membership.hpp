@@ -1,6 +1,6 @@
-// This worker's place among the others: its rank and what belongs to it, the group that it is in, and the way from one group to
-// the next. Worker joins before each attempt to train and leaves when a peer was lost; what the agent orders meanwhile is
-// Recovery's. One group at a time: everything made of its peers() is gone before leave().
+// This worker's place among the others: its rank and its records, its current group, and the change from one group to the next.
+// Worker calls join() before each attempt to train, and leave() after the loss of a peer. Orders of the agent in the meantime
+// go to Recovery. There is one group at a time. Everything made from its peers() must be destroyed before leave().
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ class Membership {
  public:
   explicit Membership(Process& process) : process_(process) {}
 
-  // Makes the group with the others, at the place that the agent gives where that is a new one. `held`: finished steps of the
-  // state that this rank could give them. Throws UsageError when so many can't share a batch, and what the process group throws
-  // for a lost peer.
+  // Forms the group with the others, in the place that the agent assigns. `held`: number of finished steps of the state that
+  // this rank could send to them. Throws UsageError if this number of ranks cannot share a batch, and what the process group
+  // throws for a lost peer.
   void join(std::optional<std::int64_t> held);
-  // Ends a group that lost a peer. Needs an agent: without one there is no next group. A checkpoint that is being written is
-  // none of the group's business, so the records stay.
+  // Ends a group that lost a peer. Needs an agent, since otherwise there is no next group. The records stay: a checkpoint that
+  // is being written does not depend on the group.
   void leave() { process_.place().leave_group(); }
 
-  // Ends the group in order, when all have met for the last time and nothing uses it any more.
+  // Ends the group in order, after the last collective, when nothing uses the group any more.
   void shut_down() { process_.place().shut_down(); }
 
-  // Between join() and leave().
+  // Valid between join() and leave().
   const Peers& peers() const { return process_.place().peers(); }
-  // Of that group: the round on many machines, else the restart count.
+  // Generation of that group: the round in a multi-node job, else the restart count.
   int generation() const { return process_.place().generation(); }
   RankRecords& records() { return records_; }
-  // Threads are left that use LibTorch: this process must not take it apart.
+  // Whether threads remain that use LibTorch. If so, the process must not run LibTorch's static destructors.
   bool left_groups_behind() const { return process_.place().left_groups_behind(); }
 
  private:

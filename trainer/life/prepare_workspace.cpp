@@ -50,8 +50,8 @@ Checkpointing::Setting checkpoint_setting(const Process& process, const Membersh
   return setting;
 }
 
-// Does nothing on ranks that write none. Where this rank has begun to in an earlier group, it may have got the last step's
-// evaluation from another rank.
+// Does nothing on ranks that write no checkpoints. If this rank wrote in an earlier group, it may have received the last step's
+// evaluation from another rank since.
 void begin_checkpoints(Process& process, Membership& membership, const TrainingState& state, const Run& run) {
   RankRecords& records = membership.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
@@ -66,34 +66,34 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
   }
 }
 
-// The writer of a rank whose data fails. Between two steps that rank has the whole state, and can save it while the others
-// wait. Only the generation of the claim differs from group to group.
+// Writer for a rank whose data fails. Between two steps that rank has the whole state, and can save it while the others wait.
+// Only the generation of the claim differs from group to group.
 std::unique_ptr<Checkpointing> make_second_writer(Process& process, Membership& membership, const RunIdentity& run,
                                                   const RunLayout& layout) {
   Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
   write_to_run_directory(setting, process, membership, run, layout);
-  setting.config.background = false;  // no step follows, so there is nothing to overlap with
+  setting.config.background = false;  // no step follows that a background save could overlap with
   setting.second_writer = true;
   RankRecords& records = membership.records();
   return std::make_unique<Checkpointing>(std::move(setting), process.faults(), *records.log, process.status());
 }
 
-// Collective. After what the state has forgotten is cut, and what a lost rank left out is added.
+// Collective. First cuts the lines past the state's step, then adds the lines that a lost rank did not write.
 std::unique_ptr<Ledger> open_ledger(const Process& process, Membership& membership, const StateSource& source, const Run& run) {
   const Peers& peers = membership.peers();
   const TrainingState& state = source.state();
   const Warn warn = membership.records().warn(channel::ErrorKind::kException);
   const auto folder = run.layout.ledger();
-  // Rank 0 before those of other nodes: where all have one folder, there is nothing left for these to cut.
+  // Rank 0 cuts before the ranks of other nodes. If all nodes share one folder, the others then find nothing to cut.
   if (peers.rank() == 0) cut_ledger(folder, state.step, warn);
   peers.meet();
   if (peers.rank() != 0 && process.environment().local_rank == 0) cut_ledger(folder, state.step, warn);
-  peers.meet();  // nobody writes before all have cut
+  peers.meet();  // no rank writes before all have cut
   if (source.origin() == StateOrigin::kSurvivors) {
     const GroupBefore before{.world = state.world, .since = state.world_since, .started_from = state.started_from};
     const auto gaps = ledger_gaps(folder, before, peers.rank(), peers.world());
     fill_ledger_gaps(folder, gaps, before, state.step, run.length, process.config().seed, warn);
-    peers.meet();  // until then all know of the group before: one that is lost now leaves its gaps to the others
+    peers.meet();  // until here all ranks know the previous group: if one is lost now, the others fill its gaps
   }
   return std::make_unique<Ledger>(folder, peers.rank(), warn);
 }
@@ -114,7 +114,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
                                .log = *membership.records().log,
                                .gate = process.gate()},
                               peers, state, source.origin()));
-  peers.arrive();  // what rank 0 has sent is here
+  peers.arrive();  // waits until data sent by rank 0 has arrived on the device
   if (const std::string rate = batch_rule_text(process.config(), peers.world()); peers.rank() == 0 && !rate.empty()) {
     std::fprintf(stderr, "ddptrain: %s\n", rate.c_str());
   }

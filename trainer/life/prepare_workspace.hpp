@@ -1,5 +1,5 @@
-// The Workspace of a group that has agreed on its state: make_workspace()'s, and what the rank adds to it, checkpoints and the
-// ledger. Worker calls it before it trains.
+// Prepares the Workspace of a group that has agreed on its state: that of make_workspace(), plus the rank's checkpoints and
+// ledger. Worker calls it before training.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,9 @@
 
 namespace ddprun::trainer {
 
-// Collective. At its end the agent hears that this rank is there, and the state knows who shares its batches from here on.
-// `work` holds what is made as soon as it is: an error leaves it to who reports that, since taking it apart may wait for a
-// peer. Throws SupersededError when a later round writes checkpoints already, and what the process group throws for a lost
-// peer.
+// Collective. At its end it reports the new group to the agent, and records the number of ranks in the state. `work` receives
+// each object as soon as it exists. After an error they stay there for the error handler, since destroying them may wait for a
+// peer. Throws SupersededError if a later round writes checkpoints already, and what the process group throws for a lost peer.
 void prepare_workspace(std::optional<Workspace>& work, Process& process, Membership& membership, StateSource& source,
                        const Run& run);
 

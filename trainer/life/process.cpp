@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 
 void Process::begin() {
   const WorkerEnvironment environment = options_.standby ? read_standby_environment() : read_environment();
-  // use_determinism() calls setenv(), so it precedes the threads for the agent and for signals. An error of the config waits
-  // until the channel to the agent is open.
+  // use_determinism() calls setenv(), so it runs before the threads for the agent and for signals start. An error of the config
+  // is thrown after the channel to the agent is open.
   std::exception_ptr wrong_config;
   try {
     config_ = load_config(options_.config, options_.overrides, nullptr,
@@ -49,7 +49,7 @@ void Process::check_share() const {
   }
 }
 
-// The data is read beside the model's and the group's start.
+// Reads the data while the model and the group start.
 void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
@@ -77,7 +77,7 @@ bool Process::groups_can_be_broken() const {
   return device_ && place_.groups_can_be_broken(*device_, options_.live_nccl);
 }
 
-// They are meant for a rank, and for a restart.
+// A fault is meant for one rank and one restart, so both must be known.
 void Process::arm_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment().rank, environment().restart_count);

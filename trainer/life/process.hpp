@@ -1,8 +1,7 @@
-// What a worker has for as long as its process lives, whatever group it is in: who it is, the agent and the signals that may
-// tell it something, the config, the device, the data. Worker makes one and takes it through its calls in the order in which
-// they are declared; everything else in life/ is given it.
+// The parts of a worker that live as long as its process, across all groups: rank, agent and signals, config, device, data.
+// Worker makes one object and makes its calls in the order of declaration. The rest of life/ gets a reference to it.
 //
-// Each call leaves behind what an error needs to be reported, so the constructor does nothing that can fail.
+// A call that fails leaves enough state behind to report its error. So the constructor does nothing that can fail.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -29,23 +28,23 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Reads the environment, listens to agent and signals, reads the config: everything that can be wrong without a peer or a
-  // file of the run being touched. Throws UsageError.
+  // Reads the environment, listens to agent and signals, and reads the config. All this can fail without contact to a peer or a
+  // file of the run. Throws UsageError.
   void begin();
-  // Before the first tensor. From here on a thread reads the data.
+  // Call before the first tensor is made. Starts a thread that reads the data.
   void use(c10::Device device);
-  // A standby's: sleeps until the agent gives it a rank. Throws std::runtime_error when the agent is gone.
+  // For a standby: sleeps until the agent assigns a rank. Throws std::runtime_error if the agent is gone.
   void wait_for_rank() { place_.wait_for_rank(); }
-  // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
-  // its groups can be broken. Throws UsageError.
+  // Call after the rank is known. Arms the faults meant for it and chooses a device if none is in use. Reports to the agent
+  // whether its groups can be broken. Throws UsageError.
   void take_up_work();
-  // Returns when the data is there. Throws what the subject's read() threw: UsageError, or SourceError for all else.
+  // Returns when the data is read. Throws the errors of the subject's read(): UsageError, or SourceError for all others.
   void await_data();
-  // In the first group only: prints what the subject notes about its data, and waits for the check of it. At a job's first
-  // start that may take ten seconds; a replacement, whose peers wait for it, starts the check and does not wait.
-  // `run_directory` keeps what was checked. Throws UsageError naming what is damaged.
+  // In the first group only: prints the subject's notes about its data, and waits for the data check. At a job's first start
+  // that may take ten seconds. A replacement starts the check and does not wait, since its peers wait for it. `run_directory`
+  // keeps the results. Throws UsageError with the name of the damaged sample.
   void check_data(const std::filesystem::path& run_directory);
-  // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
+  // Takes this place in a new group, on other machines or with other ranks. Throws UsageError if this number of workers cannot
   // share a batch.
   void move_to(const channel::Regroup& place);
 
@@ -56,23 +55,24 @@ class Process {
   const TrainConfig& config() const { return config_; }
   TrainConfig& config() { return config_; }
   const Faults& faults() const { return faults_; }
-  // Of use() or take_up_work().
+  // The device chosen by use() or take_up_work().
   c10::Device device() const { return *device_; }
-  // A group that loses a peer is followed by another one with this process in it.
+  // Whether a group that loses a peer is followed by another group with this process in it.
   bool groups_can_be_broken() const;
-  // "" while none is in use.
+  // Empty if no device is in use.
   std::string device_name() const { return device_ ? device_->str() : ""; }
-  // Its kind, and a GPU's memory: "cuda with 40 GiB", and the precision where it is not fp32, since that changes what fits.
+  // The kind of device, the memory of a GPU, and the precision if it is not fp32, since that changes what fits: "cuda with 40
+  // GiB".
   std::string device_and_memory() const;
   StopGate& gate() { return place_.gate(); }
   Status& status() { return place_.status(); }
-  // Null without an agent of ours, both.
+  // Both are null without an agent of ours.
   AgentChannel* agent() const { return place_.agent(); }
   Recovery* recovery() const { return place_.recovery(); }
   InflatedSharing& inflated() { return inflated_; }
-  // After begin().
+  // Valid after begin().
   const Task& task() const { return *task_; }
-  // After await_data().
+  // Valid after await_data().
   const Sources& data() const { return data_; }
 
  private:

@@ -1,5 +1,5 @@
-// What this worker writes of the run because of the rank it has: the log, and on some ranks checkpoints. Both outlive a group,
-// since a save may be on its way when a peer is lost, but not the rank. Membership has one; whoever needs the log is given it.
+// What this worker writes of the run in its role as this rank: the log, and on some ranks checkpoints. Both outlive a group,
+// since a save may be in progress when a peer is lost. They do not outlive the rank. Owned by Membership.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@
 namespace ddprun::trainer {
 
 struct RankRecords {
-  std::optional<RunLog> log;                     // from the rank's first group on
-  std::unique_ptr<Checkpointing> checkpointing;  // rank 0's, and who writes a copy for its node
+  std::optional<RunLog> log;                     // opened in the rank's first group
+  std::unique_ptr<Checkpointing> checkpointing;  // on rank 0, and on ranks that write their node's copy
 
-  // For what warns of one kind of trouble through the log, while training goes on.
+  // Returns a function that logs warnings of one kind while training continues.
   Warn warn(channel::ErrorKind kind);
-  // Waits for a save in flight, for 30 s at most, and says nothing of it.
+  // Waits for a save in progress, for 30 s at most. Reports no error.
   void settle() const;
-  // The rank is another's from here on. Settles first.
+  // Call when another worker takes over the rank. Calls settle() first.
   void close();
 };
 

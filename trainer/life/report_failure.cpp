@@ -12,7 +12,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Completes the message. What is not kept would run out again, so that restart has its price.
+// Completes the message. If the smaller size cannot be written, the next process would run out of memory again. So that restart
+// is charged to the budget.
 channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem::path& run_dir) {
   const TrainConfig& config = process.config();
   const Shrinking shrinking = shrink_after(process.status().phase(), config, process.environment().world_size);
@@ -37,7 +38,7 @@ int report_failure(const std::exception_ptr& error, Process& process, const std:
   const int rank = process.environment().rank;
   const std::string who = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
   std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
-  if (!process.subject().built_in) write_stack_of(error);  // users of ddptrain need no functions of C++
+  if (!process.subject().built_in) write_stack_of(error);  // the built-in ddptrain: its users need no C++ functions
   if (process.agent()) tell_failure(*process.agent(), failure, process.status(), process.device_name(), shrinking);
   return failure.exit_code;
 }

@@ -1,5 +1,5 @@
-// The last words of a worker: what the error that ends it was, on stderr and to the agent. After running out of memory it also
-// keeps for the next process what would fit. Worker calls it once, on the way out.
+// Reports the error that ends a worker, on stderr and to the agent. After an out-of-memory error it also writes the smaller
+// size for the next process. Worker calls it once, before it exits.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// `process` may not have got further than where its begin() failed; `run_dir` may be empty. Returns the exit code.
+// `process` may be incomplete, if its begin() failed. `run_dir` may be empty. Returns the exit code.
 int report_failure(const std::exception_ptr& error, Process& process, const std::filesystem::path& run_dir);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// The run as all its ranks know it, once they have agreed: where it is kept, and how long it is. Worker fills it in, group by
-// group; it is the same each time.
+// The run as all ranks know it after they have agreed: its directory and its length. Worker sets it in each group, always to
+// the same values.
 #pragma once
 
 #include "common/run_directory/run_directory.hpp"

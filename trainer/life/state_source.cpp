@@ -18,9 +18,10 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kFirstRound = 1;  // on many machines; 0 on one
+constexpr int kFirstRound = 1;  // in a multi-node job; 0 on one node
 
-// Of a node that was not there when the run began. Whoever begins one keeps it himself (trainer/resume/resume.cpp).
+// For a node that joined after the run began. The node that begins a run writes its identity elsewhere
+// (trainer/resume/resume.cpp).
 void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& warn) {
   try {
     keep_run_identity(layout.run(), run);
@@ -29,13 +30,13 @@ void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& 
   }
 }
 
-// Of what it learns from, and of what it was told to learn where that comes from files.
+// Fingerprint of the data, and of the model if that comes from files.
 std::string fingerprint_of_run(const Process& process) {
   const std::string model = process.task().fingerprint();
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
 }
 
-// Whoever removed the checkpoints of a run may not have meant its figures.
+// A user who removed the checkpoints of a run may still want its metrics, so they are kept.
 void keep_history(const RunLayout& layout, const Warn& warn) {
   try {
     std::string names;
@@ -67,7 +68,7 @@ void StateSource::prepare() {
   }
   make_state(samples);
   state_.may_be_undone = process_.groups_can_be_broken();
-  // The first layer's gradient is the last one: from there on this rank only waits for the others'.
+  // Backward computes the first layer's gradient last. After that this rank only waits for the others' gradients.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
     trained.front().tensor.register_hook(
         [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
@@ -97,13 +98,13 @@ std::optional<std::int64_t> StateSource::held() const {
   return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
 }
 
-// What was made for a group and is not whole may have been changed in it.
+// A state that is incomplete may have been changed in the group, so it is dropped.
 void StateSource::leave() {
   const bool undone = undo_step(state_);
   if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;
 }
 
-// Without an agent there are no groups after the first, so no survivors.
+// Without an agent there is only one group, so there are no survivors.
 void StateSource::agree(Membership& membership, const Run& run) {
   Sharing sharing;
   if (process_.recovery()) {

@@ -1,6 +1,5 @@
-// The training state of this worker and where it comes from in each group: from the survivors of a loss, else from a
-// checkpoint, else from the seed. Worker asks before and after each group; a rank that was not there and one that was come out
-// of agree() with the same state.
+// The training state of this worker and its origin in each group: the survivors of a loss, else a checkpoint, else the seed.
+// Worker calls it before and after each group. After agree() all ranks have the same state, new ranks too.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +21,21 @@ class StateSource {
  public:
   explicit StateSource(Process& process) : process_(process) {}
 
-  // Before peers are waited for, and as a standby before there is a rank: makes a state as the seed does unless there is one
-  // that can be used. Needs the device. Throws UsageError.
+  // Makes the initial state from the seed, unless a usable state exists. Called before the worker waits for peers, and on a
+  // standby before it has a rank. Needs the device. Throws UsageError.
   void prepare();
-  // Finished steps of the state that others may be given; nothing while there is none.
+  // Number of finished steps of the state that this rank could send to others; nullopt without a state.
   std::optional<std::int64_t> held() const;
 
-  // Collective. Afterwards the state is whole and the log open. Throws UsageError and BadCheckpointError when there is no state
-  // to go on from, CorruptStateError when that of survivors differs here, OtherBuildError when a rank that would be sent it
-  // runs another program, and what the process group throws for a lost peer.
+  // Collective. Afterwards the state is whole and the log open. Throws UsageError and BadCheckpointError if there is no state
+  // to continue from. Throws CorruptStateError if the survivors' state differs on this rank, and OtherBuildError if a rank that
+  // would receive it runs another program. Also throws what the process group throws for a lost peer.
   void agree(Membership& membership, const Run& run);
 
-  // A peer was lost, maybe in the middle of a step: goes back to its beginning, or holds nothing any more.
+  // Call after the loss of a peer, maybe in the middle of a step: returns to the beginning of the step, or drops the state.
   void leave();
 
-  // After prepare().
+  // Valid after prepare().
   TrainingState& state() { return state_; }
   const TrainingState& state() const { return state_; }
   StateOrigin origin() const { return origin_; }
@@ -50,9 +49,9 @@ class StateSource {
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
-  std::string other_model_;                      // why model.init is refused for a new run; empty: it is not
-  bool made_before_ = false;                     // a program's module was made, and compared with a second one
-  std::shared_future<StateDigest> own_program_;  // read beside the group's start
+  std::string other_model_;                      // why model.init is refused for a new run; empty if accepted
+  bool made_before_ = false;                     // the module of a user's program was made and compared with a second one
+  std::shared_future<StateDigest> own_program_;  // computed while the group starts
   ProgramBuilds builds_;
 };
 

@@ -7,8 +7,8 @@
 
 namespace ddprun::trainer {
 
-// `ddprun --version` finds the mark in this program's file (launcher/commands/version_text.cpp), so it has to be there in one
-// piece.
+// `ddprun --version` searches this program's file for the mark (launcher/commands/version_text.cpp). So the text must be
+// contiguous.
 [[gnu::used]] static const char kBuiltWith[] = DDPRUN_LIBTORCH_MARK TORCH_VERSION;
 
 std::string version_with_torch() {

@@ -1,4 +1,4 @@
-// What this program says that it is: to people (ddptrain --version), to the agent (Hello), and before a job to ddprun
+// The version of this program, as reported to users (ddptrain --version), to the agent (Hello), and to ddprun before a job
 // (--describe).
 #pragma once
 
@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 // "0.1.0 (LibTorch 2.11.0)"
 std::string version_with_torch();
 
-// `program`: its argv[0]. Throws UsageError when the subject's table of keys is wrong.
+// `program`: argv[0]. Throws UsageError if the subject's table of keys is invalid.
 WorkerDescription description_of(const Subject& subject, const std::filesystem::path& program);
 
 }  // namespace ddprun::trainer

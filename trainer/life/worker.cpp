@@ -1,4 +1,4 @@
-// Implementation of worker.hpp: the order of a worker's life. What each part does has a file of its own.
+// Implementation of worker.hpp: the order of a worker's life. Each part has a file of its own.
 #include "trainer/life/worker.hpp"
 
 #include <malloc.h>
@@ -42,8 +42,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it
-// again for the next batch: a third of an evaluation's time. Kept, the peak stays the same.
+// Activations are tens of megabytes that live for one batch. By default glibc returns each to the kernel, which zeroes it again
+// for the next batch: a third of an evaluation's time. Keeping it does not raise the peak.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kOneGib = 1 << 30;
@@ -52,7 +52,7 @@ void keep_freed_memory() {
 #endif
 }
 
-// What the worker is made of, in the order in which it comes to be; it is taken apart in the opposite order.
+// The parts of the worker in order of construction; they are destroyed in the opposite order.
 class Worker {
  public:
   Worker(const Options& options, const Subject& subject) : process_(options, subject) {}
@@ -94,7 +94,7 @@ int Worker::run() {
   }
 }
 
-// As a standby: what needs no rank is done, then it sleeps until it has one.
+// For a standby: does the work that needs no rank, then sleeps until it has one.
 void Worker::wait_for_place() {
   if (!process_.options().worker_per_gpu && is_certainly_cpu(process_.config().device)) {
     process_.use(c10::kCPU);
@@ -104,7 +104,7 @@ void Worker::wait_for_place() {
   process_.wait_for_rank();
 }
 
-// From the making of a group to the end of the run, or to the loss of a peer.
+// Runs from the forming of a group to the end of the run, or to the loss of a peer.
 int Worker::run_in_group() {
   membership_.join(source_.held());
   process_.await_data();
@@ -123,7 +123,7 @@ void Worker::leave_group() {
   membership_.leave();
 }
 
-// False: there is nothing left to do.
+// Returns false if nothing is left to do.
 bool Worker::claim_directory() {
   const Options& options = process_.options();
   const TrainConfig& config = process_.config();
@@ -156,14 +156,14 @@ void Worker::keep_config_here() {
   }
 }
 
-// Once the directory is known, which remembers what fits, and the data, which says how long an epoch is.
+// Needs the run directory, which holds the memory fit, and the data, which determines the length of an epoch.
 void Worker::agree_on_run() {
   const Peers& peers = membership_.peers();
   if (peers.world() > 1) agree_on_model(process_.task().fingerprint(), peers);
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
-  // Later groups train on: a state that was trained already is worth more than the refusal.
+  // Later groups continue: refusing them would throw away a trained state.
   if (membership_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
   const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);
@@ -184,7 +184,7 @@ int Worker::finish(Outcome outcome) {
 
 int Worker::fail(const std::exception_ptr& error) {
   const int exit_code = report_failure(error, process_, run_.layout.root);
-  // A checkpoint that is being written is worth more than the time it takes; whoever wants us gone sooner says so.
+  // Wait for a checkpoint that is being written: it is worth the time. The agent can still end the process sooner.
   membership_.records().settle();
   return exit_code;
 }
@@ -207,7 +207,7 @@ int run_worker(const Options& options, const Subject& subject) {
   try {
     const int exit_code = worker->run();
     const bool end_at_once = worker->left_groups_behind();
-    worker.reset();  // in order
+    worker.reset();  // destroys the parts in order
     if (end_at_once) leave_now(exit_code);
     return exit_code;
   } catch (...) {
@@ -254,7 +254,7 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
       case Options::Action::kTrain:
         break;
     }
-    // Everything is closed and flushed by now; the static destructors of LibTorch would only cost time.
+    // All files are closed and flushed by now. LibTorch's static destructors would only cost time.
     leave_now(run_worker(options, subject));
   } catch (...) {
     const Failure failure = classify(std::current_exception());

@@ -1,5 +1,5 @@
-// One worker, from its command line to its exit code: the process, its groups, the state, training, and what an error becomes
-// for the agent, the exit code and stderr. main calls it.
+// One worker, from its command line to its exit code: the process, its groups, the state, training, and the report of errors to
+// the agent, in the exit code and on stderr. Called by main().
 #pragma once
 
 #include "trainer/life/subject.hpp"
@@ -7,11 +7,11 @@
 
 namespace ddprun::trainer {
 
-// Trains. Called once, by main, before any thread exists. Returns the exit code of a clean end; an error is reported and ends
-// the process here, since the destructors of a process group whose peer is gone may wait for ever.
+// Trains. Called once, by main(), before any thread exists. Returns the exit code of a clean end. An error is reported and ends
+// the process inside this call: the destructor of a process group with a lost peer may never return.
 int run_worker(const Options& options, const Subject& subject);
 
-// A worker program's main(): reads the command line of ddptrain, and does what it says. Errors are one line on stderr.
+// main() of a worker program: parses ddptrain's command line and runs the command. Errors are one line on stderr.
 int run_worker_main(int argc, char** argv, const Subject& subject);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// What an evaluation on the test set found (trainer/loop/evaluate.hpp makes it; state, checkpoints and logs keep it).
+// Result of an evaluation on the test set. trainer/loop/evaluate.hpp makes it; the state, checkpoints and logs keep it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 
 struct Evaluation {
-  FigureList figures;  // as the task names them
+  FigureList figures;  // named by the task
   std::int64_t samples = 0;
 };
 

@@ -24,7 +24,7 @@ std::filesystem::path ledger_file(const std::filesystem::path& folder, int rank)
   return folder / name;
 }
 
-// Whether the line is whole and belongs to a step that still counts.
+// Whether the line is complete and its step is not past `resume_step`.
 bool keeps(const std::string& line, std::int64_t resume_step) {
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_integer()) return false;
@@ -38,13 +38,13 @@ void cut_ledger_file(const std::filesystem::path& file, std::int64_t resume_step
   std::string kept;
   for (std::size_t begin = 0; begin < content.size();) {
     const std::size_t end = content.find('\n', begin);
-    if (end == std::string::npos) break;  // torn
+    if (end == std::string::npos) break;  // an incomplete last line
     if (keeps(content.substr(begin, end - begin), resume_step)) kept.append(content, begin, end + 1 - begin);
     begin = end + 1;
   }
   if (kept.size() == content.size()) return;
   if (!content.starts_with(kept)) return write_file_atomically(file, kept);
-  // Shortening a file is atomic by itself, and works on a full disk.
+  // Truncation is atomic and works on a full disk.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.size())) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot cut " + file.string());
   }
@@ -100,7 +100,7 @@ void Ledger::write(std::int64_t step, std::int64_t epoch, std::int64_t position,
   const ssize_t written = ::write(fd_, line_.data(), line_.size());
   if (written == static_cast<ssize_t>(line_.size())) return;
   const int error = written < 0 ? errno : ENOSPC;
-  if (written > 0) {  // half a line: the next start would drop it, other readers need not see it
+  if (written > 0) {  // remove the partial line now, so that readers before the next start do not see it
     const off_t size = ::lseek(fd_, 0, SEEK_END);
     [[maybe_unused]] const int cut = size < written ? 0 : ::ftruncate(fd_, size - written);
   }

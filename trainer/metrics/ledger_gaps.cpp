@@ -12,7 +12,7 @@ namespace ddprun::trainer {
 std::vector<LedgerGap> ledger_gaps(const std::filesystem::path& folder, const GroupBefore& before, int rank, int world) {
   std::vector<LedgerGap> gaps;
   for (int of = rank; of < before.world; of += world) {
-    // Only where it counts: what lies there may be long, or never end (a link to /dev/full).
+    // Reads the file only if it counts: it may be long, or never end (a link to /dev/full).
     const auto newest = newest_in_ledger(folder, of);
     if (!newest && of != rank) continue;
     gaps.push_back({.rank = of, .after = std::max({newest.value_or(0), before.started_from, before.since})});
@@ -27,7 +27,7 @@ void fill_ledger_gaps(const std::filesystem::path& folder, const std::vector<Led
     if (gap.after >= step) continue;
     Ledger ledger(folder, gap.rank, on_trouble);
     std::int64_t epoch = -1;
-    std::vector<std::int64_t> order;  // drawing it takes a while where there are many samples
+    std::vector<std::int64_t> order;  // computed only if needed: with many samples it takes a while
     for (std::int64_t done = gap.after; done < step; ++done) {
       if (length.epoch_of(done) != epoch) {
         epoch = length.epoch_of(done);

@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of a space of `more` pixels beside the crop the half that comes first, halves to the nearest even number, as Python rounds.
+// Offset of a centred crop with `more` spare pixels. Half a pixel is rounded to the nearest even number, as in Python.
 std::int64_t middle_of(std::int64_t more) {
   const std::int64_t half = more / 2;
   return more % 2 == 0 ? half : half + (half % 2 == 0 ? 0 : 1);
@@ -21,10 +21,10 @@ class DrawnNumbers {
   DrawnNumbers(const Draws& draws, std::int64_t sample)
       : philox_(draws.seed, static_cast<std::uint64_t>(sample), kBlocksOfEpoch * static_cast<std::uint64_t>(draws.epoch)) {}
 
-  // Four numbers are a block. No epoch draws more than these, and none draws what another one has drawn.
+  // A block is four numbers. No epoch draws more blocks than this, so epochs never share numbers.
   static constexpr std::uint64_t kBlocksOfEpoch = 16;
 
-  // 0 to below `end`.
+  // From 0 to end - 1.
   std::int64_t below(std::int64_t end) { return static_cast<std::int64_t>(philox_() * static_cast<std::uint64_t>(end) >> 32); }
   bool either() { return (philox_() & 1U) != 0; }
   double between(double low, double high) { return low + (high - low) * (static_cast<double>(philox_()) / 4294967296.0); }

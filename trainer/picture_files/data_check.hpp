@@ -1,4 +1,4 @@
-// A check of data that takes long: it begins before the first step and continues beside training. A kind of data that may hold
+// A slow check of data. It begins before the first step and continues in parallel with training. A data source that may have
 // damaged samples implements it.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace ddprun::trainer {
 
-// Where and for whom a check runs.
+// The part of the data that a check covers, and the folder of its results.
 struct DataCheckPlace {
-  std::filesystem::path folder;  // for results that a later start uses; empty: nothing is kept
+  std::filesystem::path folder;  // keeps results for later starts; empty: nothing is kept
   int rank = 0;                  // checks the part of this rank, of `world` parts
   int world = 1;
   std::function<void(const std::string&)> warn;  // a problem found after await(); called from another thread
@@ -20,13 +20,13 @@ struct DataCheckPlace {
 class DataCheck {
  public:
   DataCheck() = default;
-  // Ends the check; returns after at most one sample more.
+  // Ends the check; returns after at most one more sample.
   virtual ~DataCheck() = default;
   DataCheck(const DataCheck&) = delete;
   DataCheck& operator=(const DataCheck&) = delete;
 
-  // Returns when the check has ended or the time is up; it then continues on one thread of low priority. Call once. Throws
-  // UsageError naming what is damaged.
+  // Returns when the check has ended or the time is up. An unfinished check continues on one thread of low priority. Call once.
+  // Throws UsageError with the names of damaged samples.
   virtual void await(std::chrono::milliseconds time) = 0;
 };
 

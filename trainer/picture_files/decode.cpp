@@ -4,9 +4,9 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
-// After <cstdio>, which jpeglib.h needs.
+// must come after <cstdio>, which jpeglib.h needs
 #include <jpeglib.h>
-// After jpeglib.h.
+// must come after jpeglib.h
 #include <jerror.h>
 #include <png.h>
 
@@ -21,7 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Pillow warns above this many. A progressive JPEG takes nine bytes for each while it is decoded, a PNG up to four.
+// Pillow's limit for a warning. While it is decoded, a progressive JPEG takes nine bytes per pixel, a PNG up to four.
 constexpr std::int64_t kMostPixels = 89'478'485;
 // A progressive JPEG has about ten scans. Each visits all blocks, even if it is empty, so a small file could take minutes.
 constexpr std::int64_t kMostScans = 500;
@@ -36,9 +36,9 @@ void require_size(std::int64_t height, std::int64_t width, const std::string& na
                    std::to_string(kMostPixels) + " can be read");
 }
 
-// libjpeg wants its errors not to return: they jump back to where the library was called.
+// libjpeg's error handler must not return, so it jumps back to the call of the library.
 struct JpegErrors {
-  jpeg_error_mgr base;  // first: the library has a pointer to this
+  jpeg_error_mgr base;  // first: the library has a pointer to it
   std::jmp_buf back;
   std::array<char, JMSG_LENGTH_MAX> message;
   jpeg_progress_mgr progress;
@@ -51,15 +51,15 @@ extern "C" void end_jpeg(j_common_ptr jpeg) {
   std::longjmp(errors->back, 1);
 }
 
-// A file that ends too early or cannot be decoded in between is a warning there, and the rest of the picture would be grey.
-// Bytes that are too many between two parts are no damage: some cameras write them.
+// libjpeg reports a truncated or undecodable file as a warning, and leaves the rest of the image grey. We treat that as an
+// error. Extra bytes between two parts are no damage: some cameras write them.
 extern "C" void hear_jpeg(j_common_ptr jpeg, int level) {
   constexpr std::array kDamage{JWRN_JPEG_EOF, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_MUST_RESYNC, JWRN_ARITH_BAD_CODE};
   const bool damaged = std::ranges::any_of(kDamage, [&](int code) { return jpeg->err->msg_code == code; });
   if (level < 0 && damaged) end_jpeg(jpeg);
 }
 
-// The library calls it after each row of blocks.
+// libjpeg calls it after each row of blocks.
 extern "C" void count_scans(j_common_ptr jpeg) {
   auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
   if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= errors->most_scans) return;
@@ -76,7 +76,7 @@ struct OwnedJpeg {
   jpeg_decompress_struct jpeg{};
 };
 
-// Both steps jump out of the library's errors to their own begin; nothing there has a destructor that would be left out.
+// Both functions set a jump target that errors of the library return to. No destructor is skipped by that jump.
 bool begin_jpeg(jpeg_decompress_struct& jpeg, JpegErrors& errors, std::string_view bytes) {
   if (setjmp(errors.back) != 0) return false;
   ::jpeg_create_decompress(&jpeg);
@@ -128,12 +128,12 @@ struct OwnedPng {
   png_image image{};
 };
 
-// A PNG file in its chunks: length, type, data, CRC.
+// Iterates over the chunks of a PNG file: length, type, data, CRC.
 class PngChunks {
  public:
   explicit PngChunks(std::string_view bytes) : rest_(bytes.substr(std::min(kPngMagic.size(), bytes.size()))) {}
 
-  // False at the first chunk of pixels, at the end, and where the file is damaged.
+  // Returns false at the first chunk of pixels, at the end, and in a damaged file.
   bool next() {
     rest_.remove_prefix(chunk_.size());
     chunk_ = {};
@@ -148,7 +148,7 @@ class PngChunks {
   std::string_view type() const { return chunk_.substr(4, 4); }
   std::string_view data() const { return chunk_.substr(8, chunk_.size() - 12); }
   std::string_view whole() const { return chunk_; }
-  // From the chunk that next() stopped at.
+  // The bytes from the chunk at which next() stopped.
   std::string_view rest() const { return rest_; }
 
  private:
@@ -156,13 +156,13 @@ class PngChunks {
   std::string_view chunk_{};
 };
 
-// Chunks that say what the pixels are. All others say how to show them, such as gAMA and iCCP, or are texts.
+// Whether the chunk defines the pixels. All others define their display, such as gAMA and iCCP, or hold texts.
 bool makes_pixels(std::string_view type) {
   return type == "IHDR" || type == "PLTE" || type == "tRNS";
 }
 
-// Pillow takes the numbers as they are stored. libpng's simple interface would apply gAMA, and would unpack compressed texts of
-// any number into memory. Empty: there is nothing to leave out.
+// Pillow takes the values as stored. libpng's simple interface would apply gAMA, and would decompress any number of text chunks
+// into memory. So those chunks are removed. Returns an empty string if there are none.
 std::string without_other_chunks(std::string_view bytes) {
   PngChunks chunks(bytes);
   bool others = false;
@@ -187,7 +187,7 @@ PixelRows decode_png(std::string_view bytes, const std::string& name) {
   require_size(image.height, image.width, name);
   const bool transparent = (image.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   image.format = transparent ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // as pictures for the eye are, which 8 bits are taken for
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // treats 16-bit values as sRGB, as 8-bit values are
   PixelRows picture{.height = image.height, .width = image.width};
   std::vector<std::uint8_t>& pixels = picture.pixels;
   pixels.resize(PNG_IMAGE_SIZE(image));
@@ -203,7 +203,7 @@ PixelRows decode_png(std::string_view bytes, const std::string& name) {
 }  // namespace
 
 bool has_png_gamma(std::string_view bytes) {
-  constexpr std::int64_t kUsual = 45'455, kTolerance = 2'000;  // libpng leaves out what changes less than 5 %
+  constexpr std::int64_t kUsual = 45'455, kTolerance = 2'000;  // libpng ignores a gamma that differs less than 5 %
   if (!bytes.starts_with(kPngMagic)) return false;
   for (PngChunks chunks(bytes); chunks.next();) {
     if (chunks.type() != "gAMA" || chunks.data().size() != 4) continue;

@@ -35,13 +35,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kKeyBytes = 16;  // digits
+constexpr std::size_t kKeyBytes = 16;  // hexadecimal digits
 constexpr std::size_t kKeysKeptAtOnce = 256;
-constexpr std::size_t kMostResultBytes = std::size_t{1} << 27;  // 8 million pictures
+constexpr std::size_t kMostResultBytes = std::size_t{1} << 27;  // 8 million images
 constexpr std::size_t kMostNamed = 20;
 constexpr int kLowestPriority = 19;
 
-// Of a picture as it is now; nothing: it can't be looked at.
+// Key of an image in its present state; nullopt if its status cannot be read.
 std::optional<std::string> key_of(const fs::path& file, std::int64_t shorter) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return {};
@@ -51,7 +51,7 @@ std::optional<std::string> key_of(const fs::path& file, std::int64_t shorter) {
   return fingerprint_of(std::string_view(facts));
 }
 
-// Sound pictures of earlier checks, and of this one.
+// Intact images of earlier checks, and of this one.
 class Results {
  public:
   explicit Results(const DataCheckPlace& place) {
@@ -59,14 +59,14 @@ class Results {
     std::error_code none;
     for (fs::directory_iterator entry(place.folder, none), end; !none && entry != end; entry.increment(none))
       read(entry->path());
-    fs::create_directory(place.folder, none);  // not the run directory: it may have been moved away
+    fs::create_directory(place.folder, none);  // does not create the run directory: it may have been moved
     const fs::path own = place.folder / ("rank-" + std::to_string(place.rank));
     file_ = Descriptor(::open(own.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   }
 
   bool has(const std::string& key) const { return known_.contains(key); }
 
-  // Errors are not reported: the next start decodes those pictures again.
+  // Errors are not reported: the next start decodes these images again.
   void keep(const std::vector<std::string>& keys) const {
     std::string lines;
     for (const std::string& key : keys) lines += key + '\n';
@@ -78,14 +78,14 @@ class Results {
   void read(const fs::path& file) {
     try {
       const std::string text = read_bounded(file, kMostResultBytes, "a list of checked pictures");
-      // A line that a crash has torn is none of that length.
+      // A line that a crash has cut has another length.
       for (std::string_view rest = text; !rest.empty();) {
         const std::string_view line = rest.substr(0, rest.find('\n'));
         if (line.size() == kKeyBytes) known_.emplace(line);
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
       }
     } catch (const Error&) {
-      // Its pictures are decoded again.
+      // The results are unreadable, so those images are decoded again.
     }
   }
 
@@ -124,12 +124,12 @@ class PictureCheck : public DataCheck {
           others.push_back(quiet_thread([&] { check_some(files, results, /*other=*/true); }));
         }
       } catch (const std::system_error&) {
-        // Those threads that are there do it.
+        // No more threads can be started; the existing ones do the work.
       }
       check_some(files, results, /*other=*/false);
       for (std::thread& other : others) other.join();
     } catch (...) {
-      // Whoever reads the pictures reports folders that can't be listed, and lack of memory.
+      // Folders that cannot be listed, and lack of memory, are reported by the code that reads the images.
     }
     const std::lock_guard lock(mutex_);
     is_done_ = true;
@@ -145,7 +145,7 @@ class PictureCheck : public DataCheck {
     return own;
   }
 
-  // On each thread. What a lack of memory leaves out is read when its turn comes.
+  // Runs on each thread. A sample that is skipped for lack of memory is decoded when training needs it.
   void check_some(const std::vector<fs::path>& files, const Results& results, bool other) try {
     std::vector<std::string> sound;
     bool is_beside = false;
@@ -158,7 +158,7 @@ class PictureCheck : public DataCheck {
       if (!beside_ || is_beside) continue;
       if (other) break;
       is_beside = true;
-      ::setpriority(PRIO_PROCESS, 0, kLowestPriority);  // on Linux: of this thread
+      ::setpriority(PRIO_PROCESS, 0, kLowestPriority);  // on Linux this sets the priority of this thread
     }
     results.keep(sound);
   } catch (const std::exception&) {
@@ -173,7 +173,7 @@ class PictureCheck : public DataCheck {
     } catch (const UsageError& problem) {
       note(problem.what());
     } catch (const std::exception&) {
-      // Lack of memory or descriptors is not the picture's fault.
+      // Lack of memory or descriptors does not mean a damaged image.
     }
   }
 
@@ -188,12 +188,12 @@ class PictureCheck : public DataCheck {
   const DataCheckPlace place_;
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> stop_{false};
-  std::atomic<bool> beside_{false};  // training runs
-  std::mutex mutex_;                 // guards what follows
+  std::atomic<bool> beside_{false};  // training runs in parallel
+  std::mutex mutex_;                 // guards the members below
   std::condition_variable ended_;
   bool is_done_ = false;
   std::vector<std::string> problems_;
-  std::thread main_;  // last: it uses all of them
+  std::thread main_;  // last member: the thread uses all others
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ bool is_picture_name(const fs::path& file) {
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
-// Sorted; hidden ones are left out.
+// Sorted, without hidden entries.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
@@ -55,10 +55,10 @@ struct PictureFiles {
   std::vector<std::string> classes;
   std::vector<fs::path> files;
   std::vector<std::int64_t> labels;
-  std::string listing;  // names and sizes: what a fingerprint is made of
+  std::string listing;  // names and sizes, input of the fingerprint
 };
 
-// The first picture of each class, then the second of each, and so on: some of the first ones are of all classes.
+// Orders images: the first of each class, then the second of each, and so on. So a prefix of the list has all classes.
 void mix_classes(PictureFiles& pictures, const std::vector<std::size_t>& place_in_class) {
   std::vector<std::size_t> order(pictures.files.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -112,8 +112,8 @@ void keep_first(PictureFiles& pictures, std::int64_t asked, const char* key, con
   }
 }
 
-// Calls work(i) for each i below `count`, on so many threads; this one is one of them. Where some throw, what the lowest i
-// threw is thrown, so that it is the same each time.
+// Calls work(i) for each i below `count`, on `threads` threads including this one. If several calls throw, rethrows the error
+// of the lowest i, so that the result is the same each time.
 template <class Work>
 void share_out(std::int64_t count, std::int64_t threads, const Work& work) {
   std::atomic<std::int64_t> next{0};
@@ -137,7 +137,7 @@ void share_out(std::int64_t count, std::int64_t threads, const Work& work) {
   try {
     while (static_cast<std::int64_t>(others.size()) + 1 < std::min(threads, count)) others.push_back(quiet_thread(take_some));
   } catch (const std::system_error&) {
-    // No more threads are to be had; those that are there do it.
+    // No more threads can be started; the existing ones do the work.
   }
   take_some();
   for (std::thread& other : others) other.join();
@@ -202,8 +202,8 @@ class PictureFolder : public Source {
     return batch;
   }
 
-  // All names and sizes, and the content of some pictures that are evenly spread. A run that began when the gamma of PNG files
-  // was applied has another fingerprint if they have one: its pixels are others now.
+  // Covers all names and sizes, and the content of some evenly spread images. Earlier versions applied the gamma of PNG files.
+  // If images have one, their pixels differ now, so the fingerprint must differ from that of such a run.
   std::string fingerprint() const override {
     constexpr std::size_t kRead = 16;
     std::string text = pictures_.listing;
@@ -216,7 +216,7 @@ class PictureFolder : public Source {
   }
 
  private:
-  // Of all PNG files, or of some that are evenly spread where there are many.
+  // Checks all PNG files, or some evenly spread ones if there are many.
   bool has_gamma() const {
     constexpr std::size_t kMostRead = 16'384;
     std::vector<const fs::path*> files;

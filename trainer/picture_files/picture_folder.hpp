@@ -1,8 +1,8 @@
-// Pictures that lie in a folder for each class, as a Source: data.dir has the folders data.train_folder and data.test_folder,
-// and each of these the folders of the classes, which count from 0 in the order of their names. Samples are the first picture
-// of each class by name, then the second of each, and so on. A sample is read, decoded, resized and cropped when a batch of it
-// is made, by some threads of its own (data.decode_threads). Batches are {images float32 [n, 3, image_size, image_size],
-// classes int64 [n]}, each sample of weight 1.
+// Images in one folder per class, as a Source. data.dir has the folders data.train_folder and data.test_folder. Each has the
+// class folders; classes count from 0 in the order of their names. Samples are the first image of each class by name, then the
+// second of each, and so on. An image is read, decoded, resized and cropped when a batch needs it, by data.decode_threads
+// threads of the source. Batches are {images float32 [n, 3, image_size, image_size], classes int64 [n]}. Each sample has weight
+// 1.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@
 
 namespace ddprun::trainer {
 
-// From the config alone.
+// Uses the config alone.
 Description describe_picture_folder(const DataConfig& config);
 
-// Lists both folders; pictures are *.jpg, *.jpeg and *.png, other files are left alone. Throws UsageError: a folder is missing
-// or has not as many classes as data.classes says, a class has no picture or is in one of both folders only. What make() throws
-// names the picture's path: it can't be read or is damaged.
+// Lists both folders. Images are *.jpg, *.jpeg and *.png; other files are ignored. Throws UsageError if a folder is missing or
+// its number of classes is not data.classes. Also throws it if a class has no image or is in only one of the folders. Errors of
+// make() name the path of an unreadable or damaged image.
 Sources read_picture_folders(const DataConfig& config);
 
-// Lines for the user about files in both folders that are not used. At most 100,000 are counted.
+// Lines for the user about unused files in both folders. Counts at most 100,000 files.
 std::vector<std::string> notes_on_picture_folders(const DataConfig& config);
 
-// The paths of all samples, those of the test set first. Throws as read_picture_folders() does.
+// The paths of all samples, first those of the test set. Throws the errors of read_picture_folders().
 std::vector<std::filesystem::path> files_of_picture_folders(const DataConfig& config);
 
-// A picture before it is resized. Throws UsageError naming it: unreadable, damaged, or too long for its width.
+// An image before it is resized. Throws UsageError with its name if it is unreadable, damaged, or too long for its width.
 PixelRows read_picture(const std::filesystem::path& file, const DataConfig& config);
 
-// Pixels that the shorter side of a picture is resized to.
+// Pixels of the shorter side after resizing.
 std::int64_t shorter_side(const DataConfig& config);
 
 }  // namespace ddprun::trainer

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kFractionBits = 22;
 
-// Which of the old pixels make a new one, and how much of each.
+// The input pixels of one output pixel, and their weights.
 struct Taps {
   std::int64_t first = 0;
-  std::vector<std::int32_t> weights{};  // of pixels `first` and those behind it; together about 2^22
+  std::vector<std::int32_t> weights{};  // weights of pixel `first` and its successors; their sum is about 2^22
 };
 
 std::vector<Taps> taps_for(std::int64_t before, std::int64_t after) {
@@ -40,7 +40,7 @@ std::vector<Taps> taps_for(std::int64_t before, std::int64_t after) {
   return all;
 }
 
-// One output number: `stride` lies between what is added up.
+// Computes one output value; `stride` is the distance between its inputs.
 std::uint8_t weighed(const std::uint8_t* first, std::size_t stride, const Taps& taps) {
   std::int32_t sum = 1 << (kFractionBits - 1);
   for (const std::int32_t weight : taps.weights) {

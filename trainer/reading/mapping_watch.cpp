@@ -22,7 +22,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// What the handler reads; `begin` is written last and cleared first.
+// Read by the signal handler; `begin` is written last and cleared first.
 struct Slot {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
@@ -30,11 +30,11 @@ struct Slot {
 };
 constexpr std::size_t kSlots = 4096;
 std::array<Slot, kSlots> slots;
-std::atomic<std::size_t> slots_used{0};  // the handler looks at no later one
+std::atomic<std::size_t> slots_used{0};  // the handler reads only slots below this
 std::uintptr_t page_size = 4096;
 struct sigaction before {};
 
-// Only what a handler may call. errno is the interrupted code's.
+// Uses only async-signal-safe calls, and preserves errno of the interrupted code.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
@@ -44,7 +44,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     const std::uintptr_t end = slots[i].end.load();
     if (begin == 0 || address < begin || address >= end) continue;
     slots[i].lost.store(true);
-    // All the rest of the mapping: a page each time would use up the kernel's number of mappings.
+    // Map the rest of the mapping in one call. One call per page would use up the kernel's limit on mappings.
     const std::uintptr_t page = address / page_size * page_size;
     void* const zeros =
         ::mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -55,8 +55,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(signal, info, context);
   } else {
-    ::sigaction(SIGBUS, &before, nullptr);    // the access is repeated, and ends the process
-    if (info->si_code <= 0) ::raise(signal);  // sent by a process: nothing would repeat it
+    ::sigaction(SIGBUS, &before, nullptr);    // the access is repeated, and the former handler or the default ends the process
+    if (info->si_code <= 0) ::raise(signal);  // sent by a process: no access is repeated
   }
   errno = saved;
 }
@@ -84,7 +84,7 @@ std::uint64_t mixed(std::uint64_t hash, const char* bytes, std::size_t count) {
   return hash;
 }
 
-// Of evenly spread pieces; of a small file all.
+// Hash of evenly spread pieces, or of a small file as a whole.
 std::uint64_t sample_of(const char* bytes, std::size_t size) {
   if (size <= kSamples * kSampleBytes) return mixed(size, bytes, size);
   std::uint64_t hash = size;

@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 
 void rethrow_as_source_error() {
-  require_mapped_files();  // what was read of one that has changed is not the user's mistake that it looks like
+  require_mapped_files();  // an error in data from a changed file looks like the user's mistake, but the change is its cause
   try {
     throw;
   } catch (const Error&) {

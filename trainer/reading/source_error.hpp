@@ -1,6 +1,6 @@
-// What a data source throws while it reads or makes samples, told apart from what the rest of a worker throws. A source may be
-// a user's own, and read from a server: its "Connection refused" is not the loss of another rank, and memory that it lacks is
-// not that of a batch, so a smaller micro-batch would not help.
+// Errors of a data source, kept apart from all other errors of a worker. A user's source may read from a server: its
+// "Connection refused" is not the loss of another rank. Memory that a source lacks is not the memory of a batch, so a smaller
+// micro-batch would not help.
 #pragma once
 
 #include <stdexcept>
@@ -17,8 +17,8 @@ class SourceError : public std::runtime_error {
   bool out_of_memory_;
 };
 
-// Call in a catch (...) around a source's code. Throws UsageError for a mapped file that has changed. Else rethrows
-// ddprun::Error and SourceError as they are, and all else as SourceError.
+// Call in a catch (...) around a source's code. Throws UsageError if a mapped file has changed. Else rethrows ddprun::Error and
+// SourceError unchanged, and any other error as SourceError.
 [[noreturn]] void rethrow_as_source_error();
 
 }  // namespace ddprun::trainer

@@ -22,7 +22,7 @@ bool tells_of_a_checkpoint(const fs::path& metrics) {
   return false;
 }
 
-// One number for all of them, so that they are found together.
+// One number for all paths, so that their names match.
 int free_number(const std::vector<fs::path>& paths) {
   for (int number = 1;; ++number) {
     bool taken = false;
@@ -38,7 +38,8 @@ int free_number(const std::vector<fs::path>& paths) {
 std::vector<fs::path> keep_history_without_checkpoints(const RunLayout& layout) {
   std::vector<fs::path> kept;
   if (!tells_of_a_checkpoint(layout.metrics())) return kept;
-  // The figures go last: they are what tells that there is something to keep, also to the next start after a kill in here.
+  // Rename the metrics last. They show that there is a history to keep. So after a kill in this loop the next start finishes
+  // the renames.
   const std::vector<fs::path> paths{layout.ledger(), layout.tensorboard(), layout.metrics()};
   const std::string ending = "." + std::to_string(free_number(paths));
   for (const fs::path& path : paths) {

@@ -1,5 +1,5 @@
-// What a run that begins at step 0 finds of a run that had checkpoints and has them no more: somebody removed them. Its figures
-// and its ledger are the only record of that run, so they are renamed rather than cut.
+// Keeps the history of a run whose checkpoints were removed when a new run begins at step 0 in its directory. The metrics and
+// the ledger are the only record of that run, so they are renamed and not cut.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Renames metrics.jsonl, ledger and tensorboard to <name>.1 (.2, ...) when metrics.jsonl tells of a published checkpoint;
-// returns the new paths, none when there is nothing to keep. Called by rank 0 before anything is opened. Throws
+// Renames metrics.jsonl, ledger and tensorboard to <name>.1 (.2, ...) if metrics.jsonl mentions a published checkpoint. Returns
+// the new paths, none if there is nothing to keep. Called by rank 0 before any of these files is opened. Throws
 // std::system_error.
 std::vector<std::filesystem::path> keep_history_without_checkpoints(const RunLayout& layout);
 

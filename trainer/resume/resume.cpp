@@ -20,14 +20,14 @@ using Which = VisibleCheckpoints::Which;
 
 constexpr std::int64_t kNone = -1;
 
-// What all ranks go on from; `path` is this rank's, when it has it.
+// The checkpoint from which all ranks continue. `path` is set if this rank can read it.
 struct Agreed {
   std::int64_t step = kNone;
   std::string content;
   std::string run;
   std::vector<int> holders;
   std::optional<std::filesystem::path> path;
-  std::shared_ptr<const CheckpointState> saved{};  // read there
+  std::shared_ptr<const CheckpointState> saved{};  // content of `path`
 };
 
 int lowest_with(const std::vector<std::int64_t>& values, std::int64_t value) {
@@ -46,10 +46,10 @@ std::vector<int> ranks_with(const std::vector<std::int64_t>& values, std::int64_
 
 struct Order {
   Options::Resume resume = Options::Resume::kAuto;
-  std::filesystem::path path;  // kPath: this rank's, else that of who asks
+  std::filesystem::path path;  // kPath: this rank's path, else that of the rank that asks
 };
 
-// Agents of other nodes may have been started with other words; --fresh is rank 0's alone.
+// Agents of other nodes may have been started with other options. Only rank 0's --fresh counts.
 Order agree_on_order(const Options& options, const Peers& peers) {
   const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
   const std::vector<std::int64_t> words = peers.from_all(number(options.resume));
@@ -67,7 +67,7 @@ RunIdentity told(int source, const RunIdentity& run, const Peers& peers) {
   return run_identity_of(peers.from(source, text_of(run)));
 }
 
-// What is known before anybody has chosen; nothing when the newest copy is to decide. Collective.
+// The identity that is known before a checkpoint is chosen; unknown if the newest copy decides. Collective.
 RunIdentity known_identity(VisibleCheckpoints& seen, const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
   enum : std::int64_t { kKnowsNothing, kKnows, kHasAnOldVersions };
   RunIdentity own;
@@ -100,13 +100,13 @@ std::string names_of(const std::vector<Copy>& copies) {
   return names.empty() ? "\n  (none here; ranks of other nodes name theirs)" : names;
 }
 
-// Nothing when there is none, and none that is bad either. Collective.
+// Empty if there is no checkpoint, not even a bad one. Collective.
 Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   const Copy* const own =
       seen.newest_valid([&](const Copy& copy) { return !run.known() || run.has(copy.candidate.run, copy.candidate.step); });
   const std::vector<std::int64_t> steps = peers.from_all(own != nullptr ? own->candidate.step : kNone);
   Agreed agreed{.step = *std::max_element(steps.begin(), steps.end()), .content = {}, .run = {}, .holders = {}, .path = {}};
-  if (agreed.step == kNone) {  // each rank has judged all that it sees
+  if (agreed.step == kNone) {  // no rank has a valid checkpoint; each has judged all that it sees
     const std::vector<Copy> all = seen.judged(Which::kAll);
     const bool bad = std::any_of(all.begin(), all.end(), [](const Copy& copy) { return !copy.candidate.problem.empty(); });
     if (peers.largest(bad ? 1 : 0) == 0) return {};
@@ -125,7 +125,7 @@ Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const C
   return agreed;
 }
 
-// What is in it, read once: a checksum that does not hold shows here. Null when it can't be used, with the problem.
+// Loads a checkpoint in one read, which also verifies its checksums. Returns null and the problem if it is unusable.
 std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, std::string& problem) {
   try {
     return std::make_shared<const CheckpointState>(load_checkpoint(path));
@@ -135,7 +135,8 @@ std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, s
   }
 }
 
-// The same, loaded by all that have it. Where one proves to be bad, all choose again without it. Collective.
+// Agrees on the newest checkpoint; all ranks that have it load it. If one copy turns out bad, all ranks choose again without
+// it. Collective.
 Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   std::shared_ptr<const CheckpointState> saved;
   std::optional<std::filesystem::path> saved_from;
@@ -144,7 +145,7 @@ Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const Check
     if (agreed.step == kNone) return agreed;
     std::string problem;
     if (saved_from != agreed.path) {
-      saved.reset();  // before there is another
+      saved.reset();  // frees the memory before the next one is loaded
       saved_from = agreed.path;
       if (agreed.path) saved = load(*agreed.path, problem);
     }
@@ -200,8 +201,8 @@ void supersede_and_say(const Copy& copy, const Warn& warn) {
   warn(copy.candidate.path.string() + " is not what this run goes on from; renamed to " + target.filename().string());
 }
 
-// What is gone by now was removed by another process: an older start that is not over yet, or, of a node's own disk, another
-// node of the same machine. Then there is nothing to take out of the way.
+// A missing checkpoint was removed by another process: an older start that has not ended, or another node of the same machine
+// for copies on a node's disk. Nothing is left to rename then.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();
@@ -215,8 +216,8 @@ void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& ch
   }
 }
 
-// Takes what is bad out of the way, and what is valid here, but not what the others go on from: saved again, its step would be
-// "already published".
+// Renames bad checkpoints, and valid ones here that the ranks do not continue from. Otherwise a save of the same step would
+// find it "already published".
 void clear_away(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
   for (const Copy& copy : copies) {
     const Candidate& candidate = copy.candidate;
@@ -233,7 +234,7 @@ void clear_away(const std::vector<Copy>& copies, const Agreed& agreed, const War
   }
 }
 
-// Of the run directory; a copy on a node's own disk has none that anybody looks at.
+// Repairs `latest` of the run directory. Copies on a node's own disk have no `latest` that is read.
 void mend_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
   for (const Copy& copy : copies) {
     if (copy.candidate.step != agreed.step || copy.candidate.content != agreed.content) continue;
@@ -249,7 +250,7 @@ void mend_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const
                     : "that of rank " + std::to_string(agreed.holders.front()) + ", which sends it"));
 }
 
-// A start from an earlier step than the newest, or from nothing, as it was ordered: nobody asks whether they are valid.
+// For an ordered start from an earlier step than the newest, or from step 0. The renamed checkpoints need not be valid.
 void clear_away_after(std::int64_t step, const std::vector<Copy>& copies, bool looks_after_local, const Peers& peers,
                       const Warn& warn) {
   for (const Copy& copy : copies) {
@@ -267,7 +268,7 @@ void keep(const CheckpointPlaces& places, const RunIdentity& run, const Warn& wa
   }
 }
 
-// Collective: what differs on one node stops all of them.
+// Collective: a difference on one node stops all of them.
 void refuse_other_data(const RunIdentity& known, const std::string& data, const Options& options, const Peers& peers) {
   const bool other = !known.data.empty() && known.data != data;
   const bool any_other = peers.largest(other ? 1 : 0) != 0;
@@ -280,7 +281,8 @@ void refuse_other_data(const RunIdentity& known, const std::string& data, const 
       "--fresh begins anew");
 }
 
-// It changes by order only: what a node has that is away now stays this run's when the others begin again without it.
+// The identity changes only by order. If a node is absent and the others start over without it, its checkpoints still belong to
+// this run.
 RunIdentity identity_of_beginning(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
   if (!ordered && known.known()) return known;
   if (!ordered && !agreed.run.empty()) return {.id = agreed.run};
@@ -309,12 +311,14 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
     warn("no rank has a checkpoint of this run: training begins at step 0");
   }
 
-  // First of all: what is not renamed because of a crash in between is known to be another training's.
+  // Write the identity first. If a crash prevents the renames below, the next start still recognises those checkpoints as
+  // another run's.
   if (peers.rank() == 0) keep(places, beginning.run, warn);
   if (looks_for_newest) {
     if (places.of_node) clear_away(seen.judged(Which::kLocal), agreed, warn);
     if (peers.rank() == 0) {
-      // Where all have loaded copies of their nodes, nobody has seen what people and other nodes would go on from.
+      // If all ranks have loaded copies on their nodes, none has verified the copy in the run directory. Users and other nodes
+      // would continue from that one.
       if (agreed.path) seen.verify_shared(agreed.step, agreed.content, *agreed.path);
       const std::vector<Copy> copies = seen.judged(Which::kRunDirectory);
       clear_away(copies, agreed, warn);
@@ -323,7 +327,7 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
   } else {
     clear_away_after(agreed.step, seen.listed(), places.of_node, peers, warn);
   }
-  peers.meet();  // before anybody looks at the folder again
+  peers.meet();  // no rank reads the folder before this
   if (peers.rank() != 0 && places.of_node) keep(places, beginning.run, warn);
   if (agreed.step != kNone) {
     beginning.from = ResumeFrom{.step = agreed.step,

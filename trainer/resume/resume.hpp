@@ -1,6 +1,7 @@
-// Which checkpoint a run goes on from: the newest valid one of this run that any rank can read. The ranks that have it load it,
-// the others get the state from them (resumed_state.hpp), so nodes need no disk in common. Bad ones are set aside and named,
-// never skipped in silence; checkpoints of which none is valid stop the run rather than let it start over.
+// Chooses the checkpoint from which a run continues: the newest valid one of this run that any rank can read. The ranks that
+// have it load it, and the others get the state from them (resumed_state.hpp). So nodes need no common disk. Bad checkpoints
+// are renamed and reported, never skipped silently. If there are checkpoints and none is valid, the run stops and does not
+// start over.
 #pragma once
 
 #include <cstdint>
@@ -23,32 +24,32 @@ using Warn = std::function<void(const std::string&)>;
 struct ResumeFrom {
   std::int64_t step = 0;
   std::vector<int> holders;                        // ranks that can read it; at least one
-  std::optional<std::filesystem::path> path;       // where this rank reads it, when it is one of them
-  std::shared_ptr<const CheckpointState> saved{};  // what it has read there; null: to be read
+  std::optional<std::filesystem::path> path;       // where this rank reads it, if it can
+  std::shared_ptr<const CheckpointState> saved{};  // content that was read from there; null: not read yet
 };
 
 struct Beginning {
-  std::optional<ResumeFrom> from;  // nothing: training begins at step 0
-  RunIdentity run;                 // the same on all ranks, and kept in places.run_file
+  std::optional<ResumeFrom> from;  // nullopt: training begins at step 0
+  RunIdentity run;                 // the same on all ranks; stored in places.run_file
 };
 
-// Collective. What --resume asks for. `auto`: the newest step of which any rank has a valid copy that is of this run, and of
-// its copies what the lowest such rank has; copies of that step that contain something else are nobody's. Whose run it is, rank
-// 0 says by its run file, else by the newest valid checkpoint of the run directory; else the run file of the lowest rank that
-// has one, and where nobody knows, the newest copy decides. Throws BadCheckpointError on all ranks when there are checkpoints
-// but none of this run is valid.
+// Collective. Applies --resume. `auto` chooses the newest step of which any rank has a valid copy of this run. The copy of the
+// lowest such rank counts; other content at that step is ignored. The first of these that exists gives the run's identity: rank
+// 0's run file, the newest valid checkpoint of the run directory, the run file of the lowest rank that has one, the newest
+// copy. Throws BadCheckpointError on all ranks if there are checkpoints but none of this run is valid.
 //
-// `never` is rank 0's to say. A path counts when any rank gives one; ranks without it may do without. Both make another run of
-// it, with a new identity, and hold for the first start only: after a restart within the job (restart_count > 0) the run goes
-// on from what it has saved since. Throws UsageError on all ranks when no rank has a valid checkpoint there, or two have
-// different ones.
+// `never` counts only on rank 0. A path counts if any rank gives one; the other ranks need none. Both give the run a new
+// identity and hold for the first start only. After a restart within the job (restart_count > 0) the run continues from its own
+// checkpoints. Throws UsageError on all ranks if no rank has a valid checkpoint at the path, or if two ranks have different
+// ones.
 //
-// `data` is the fingerprint of what this rank would train on. Where the run is known to have begun with another, the start is
-// refused with UsageError on all ranks, unless any of them was told that it has changed (--data-changed) or nothing is gone on
-// from. It is kept with the run. Empty on any rank: it is not looked at, as after a restart within the job.
+// `data` is the fingerprint of this rank's training data; it is kept with the run. If the run began with other data, the start
+// is refused with UsageError on all ranks. A start from step 0, or --data-changed on any rank, allows it. Empty on any rank: no
+// comparison, as after a restart within the job.
 //
-// Checkpoints past the starting point would be taken for this run's later, so rank 0 renames those of the run directory to
-// step-N.superseded and bad ones to step-N.bad, and one rank of each node those on its own disk. `warn` is told of all.
+// Checkpoints past the starting point would look like later ones of this run. So rank 0 renames those of the run directory to
+// step-N.superseded and bad ones to step-N.bad. One rank of each node does the same on its own disk. All renames are reported
+// to `warn`.
 Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
                         const Peers& peers, const Warn& warn);
 

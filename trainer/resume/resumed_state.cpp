@@ -22,7 +22,7 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
            .planned = saved.total_steps};
   }
   share_state(state, origin, peers);
-  origin = StateOrigin::kCheckpoint;  // although it was shared as survivors share theirs
+  origin = StateOrigin::kCheckpoint;  // set again: share_state() has set the origin of survivors
   const std::string text =
       nlohmann::json{own.path, own.differences, own.planned}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));

@@ -1,5 +1,5 @@
-// The state of a checkpoint on every rank, also on those that can't read it: the holders load it and send it to the others.
-// Called by trainer/life/state_source.cpp with what resume.hpp has chosen.
+// Brings the state of a checkpoint to every rank, including ranks that cannot read it: the holders load it and send it to the
+// others. trainer/life/state_source.cpp calls it with the choice of resume.hpp.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace ddprun::trainer {
 
-// As the first holder knows it; the same on all ranks.
+// Information of the first holder; the same on all ranks.
 struct Resumed {
-  std::string path;          // of the checkpoint, on the first holder's machine
-  std::string differences;   // rounding_differences()
-  std::int64_t planned = 0;  // total_steps of the run when the checkpoint was written
+  std::string path;          // path of the checkpoint on the first holder's machine
+  std::string differences;   // result of rounding_differences()
+  std::int64_t planned = 0;  // the run's total_steps when the checkpoint was written
 };
 
-// Collective. `origin` becomes kCheckpoint; after an exception it is a whole state's where the state had come to be the
-// checkpoint's before. Throws UsageError on a holder whose checkpoint can't be read after all or does not fit the config; the
-// other ranks then lose a peer.
+// Collective. Sets `origin` to kCheckpoint. After an exception `origin` is that of a whole state only if `state` already held
+// the checkpoint. Throws UsageError on a holder whose checkpoint turns out unreadable or does not fit the config. The other
+// ranks then lose a peer.
 Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom& from, const TrainConfig& config,
                      const RunLength& length, const Peers& peers);
 

@@ -20,7 +20,7 @@ constexpr char kGo = 'g';
 constexpr char kFinished = 'f';
 constexpr char kRefused = 'r';
 
-// Of 60 bits, so that its negative is one, too. Other texts have another one.
+// A hash with 60 bits, so that its negative fits too. Different texts have different hashes.
 std::int64_t number_of(const std::string& text) {
   std::int64_t number = 0;
   const std::string digits = xxh3_128_of(text).substr(0, 15);
@@ -57,8 +57,8 @@ void keep_config(const RunLayout& layout, const TrainConfig& config) {
   write_file_atomically(file, to_json_text(config));
 }
 
-// A replacement is waited for by all, and nearly always all texts are the same: then one number tells it, and nobody reads the
-// other's text.
+// All ranks wait for a replacement, so this has to be fast. Almost always all texts are equal; one number shows that, and no
+// text is sent.
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
   const std::string ours = to_json_text(config);
   const std::int64_t number = number_of(ours);

@@ -1,5 +1,5 @@
-// Whose run directory it is. Under ddprun the agent has opened and locked it before any worker started; under torchrun, srun or
-// alone rank 0 does, and the others hear its verdict. Either way the ranks make sure that they are there for the same training.
+// Claims the run directory. Under ddprun the agent opens and locks it before any worker starts. Under torchrun, srun or alone,
+// rank 0 does that and sends the result to the others. In both cases the ranks verify that they train the same run.
 #pragma once
 
 #include <filesystem>
@@ -14,27 +14,27 @@ namespace ddprun::trainer {
 
 struct RunClaim {
   RunLayout layout;
-  bool finished = false;  // the config's last step is done and saved
+  bool finished = false;  // the config's last step is finished and saved
 };
 
-// Collective. Throws UsageError on every rank when rank 0 can't have the directory. The lock is held until the process ends.
+// Collective. Throws UsageError on every rank if rank 0 cannot have the directory. The lock is held until the process ends.
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
 
-// Under an agent, by rank 0: where nodes share no disk it may have come to one whose agent never led the job, and what is saved
-// there from now on needs the config beside it, or no start could go on from it. Does nothing where there is one. Throws
-// std::system_error when it can't be written.
+// Called by rank 0 under an agent. Without a shared disk, rank 0 may be on a node whose agent never led the job, so its run
+// directory lacks the config. No start could continue from checkpoints saved there. Does nothing if a config exists. Throws
+// std::system_error if it cannot be written.
 void keep_config(const RunLayout& layout, const TrainConfig& config);
 
-// Collective. Throws UsageError when this rank was given another config than rank 0. Keys may differ that are each node's own,
-// such as data.dir, and those from which no exchange between ranks follows.
+// Collective. Throws UsageError if this rank has another config than rank 0. Keys may differ if they belong to a node, such as
+// data.dir, or if no exchange between ranks depends on them.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
 
-// Collective, for ranks that all have the fingerprint of an exported model or all have none. Throws UsageError where it is
-// another one than rank 0's.
+// Collective. Either all ranks have the fingerprint of an exported model, or none has. Throws UsageError if it differs from
+// rank 0's.
 void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
-// Collective. Throws UsageError on every rank when they have unlike numbers of training samples: each would be elsewhere in the
-// data after the same number of steps.
+// Collective. Throws UsageError on every rank if their numbers of training samples differ: after the same number of steps each
+// would be at another position in the data.
 void agree_on_length(const RunLength& length, const Peers& peers);
 
 }  // namespace ddprun::trainer

@@ -1,7 +1,7 @@
-// What one rank sees of a run's checkpoints: those of the run directory, and copies on its node's own disk. A step may be there
-// several times, and copies of one step may differ (of a training that went on otherwise). Each is judged when it is first
-// asked about, by its manifest and its files' lengths; what else is wrong shows when it is loaded (mark()). Used by resume.cpp;
-// whoever writes checkpoints asks for the same places.
+// The checkpoints of a run that one rank can see: those of the run directory, and copies on its node's disk. A step may have
+// several copies, and these may differ if the training took another course. A copy is judged when it is first needed, by its
+// manifest and the lengths of its files. Other damage shows when it is loaded (mark()). Used by resume.cpp; the writers of
+// checkpoints use the same places.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ namespace ddprun::trainer {
 
 struct CheckpointPlaces {
   std::filesystem::path run_directory;   // its folder of checkpoints
-  std::filesystem::path local_copies{};  // trainer/checkpoint/local_copies.hpp: of this run on this machine; empty: none
-  bool of_node = false;                  // this process looks after its node's disk: one of each node
-  std::filesystem::path run_file{};      // who the run is (trainer/state/run_identity.hpp); empty: that is kept nowhere
+  std::filesystem::path local_copies{};  // this run's copies on this machine (trainer/checkpoint/local_copies.hpp); empty: none
+  bool of_node = false;                  // this process manages its node's disk; true on one process of each node
+  std::filesystem::path run_file{};      // the run's identity (trainer/state/run_identity.hpp); empty: it is not stored
 };
 
-// Those of a run with this config. `layout.root` is absolute.
+// The places of a run with this config. `layout.root` is absolute.
 CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool of_node);
 
 class VisibleCheckpoints {
  public:
-  // Throws std::system_error when the run directory's can't be listed: nobody could tell whether there are any.
+  // Throws std::system_error if the run directory's checkpoints cannot be listed: then no rank would know whether any exist.
   explicit VisibleCheckpoints(const CheckpointPlaces& places);
 
   struct Copy {
@@ -37,22 +37,22 @@ class VisibleCheckpoints {
     bool judged = false;
   };
 
-  // Why copies on this node's disk can't be listed, which then count as not there; empty when they can.
+  // Why copies on this node's disk cannot be listed; they then count as missing. Empty if they can.
   const std::string& trouble() const { return trouble_; }
 
-  // The newest valid one that `counts`; null when there is none.
+  // The newest valid copy for which `counts` is true; null if there is none.
   const Copy* newest_valid(const std::function<bool(const Copy&)>& counts);
-  // The one to read; null when this rank has none of that content.
+  // The copy to read; null if this rank has none with that content.
   const Copy* find(std::int64_t step, const std::string& content);
 
-  // Reads the run directory's of that content, unless that is what was `loaded`, and finds out whether it could be.
+  // Verifies the run directory's copy with that content by reading it, unless that copy is the one that was `loaded`.
   void verify_shared(std::int64_t step, const std::string& content, const std::filesystem::path& loaded);
-  // That one can't be loaded, for that reason.
+  // Marks a checkpoint as bad because it could not be loaded.
   void mark(const std::filesystem::path& checkpoint, const std::string& problem);
 
-  // All, judged or not.
+  // All copies, judged or not.
   const std::vector<Copy>& listed() const { return copies_; }
-  // All of one kind or of both, newest first, judged.
+  // All copies of one kind or of both, judged, newest first.
   enum class Which { kRunDirectory, kLocal, kAll };
   std::vector<Copy> judged(Which which);
 
@@ -61,7 +61,7 @@ class VisibleCheckpoints {
   void add_local(const std::filesystem::path& copies);
   static void judge(Copy& copy);
 
-  std::vector<Copy> copies_;  // newest first, of one step the local ones first
+  std::vector<Copy> copies_;  // newest first; for one step the local copies first
   std::string trouble_;
 };
 

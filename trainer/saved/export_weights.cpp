@@ -42,7 +42,7 @@ bool has_updates(const CheckpointState& state) {
   return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_of_update(entry.name); });
 }
 
-// How large they are and which way round the weights lie is in the run's config.
+// The run's config has the scale of the updates and the orientation of the weight matrices.
 ModelConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
   std::error_code none;
   if (given.empty() && !fs::exists(config_beside(checkpoint), none)) {
@@ -69,7 +69,7 @@ std::map<std::string, std::string> facts_of(const CheckpointState& state) {
   return {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}};
 }
 
-// A tensor with several names is stored once. The other names are where safetensors.torch.save_model() puts them.
+// A tensor with several names is stored once. The other names go into the metadata, as in safetensors.torch.save_model().
 std::string encoded_model(const CheckpointState& state) {
   std::map<std::string, std::string> facts = state.tied;
   facts.merge(facts_of(state));
@@ -83,7 +83,7 @@ std::string export_weights(const ExportOptions& options) {
   auto [checkpoint, state] = choose(option, options);
   std::optional<ModelConfig> config;
   if (has_updates(state)) config = config_of(option, checkpoint, options.config);
-  // A model that was made elsewhere may have parameters by such names.
+  // An exported model may have parameters with the names of low-rank updates.
   const bool merges = config && config->type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), *config);
   const std::string bytes = encoded_model(state);

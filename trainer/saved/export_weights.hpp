@@ -1,5 +1,5 @@
-// The weights of a checkpoint as a file of their own, for other programs: ddptrain --export-weights and --export-adapter. The
-// other direction is the config's model.init.
+// Exports the weights of a checkpoint to a separate file for other programs: ddptrain --export-weights and --export-adapter.
+// The config's model.init imports such a file.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,17 @@
 namespace ddprun::trainer {
 
 struct ExportOptions {
-  std::filesystem::path from;      // a checkpoint's folder, or a run directory or folder of checkpoints (its newest valid one)
-  std::filesystem::path to;        // not in the checkpoint
-  std::filesystem::path config{};  // a train.json; empty: that of the run that the checkpoint lies in. Updates are read with it
+  std::filesystem::path from;      // a checkpoint's folder, or a run directory or folder of checkpoints (uses its newest valid
+                                   // one)
+  std::filesystem::path to;        // must not be in the checkpoint
+  std::filesystem::path config{};  // a train.json; empty: that of the checkpoint's run. Low-rank updates need it
 };
 
-// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to the weights that they are of.
-// The checkpoint is verified first. Returns a line that says what was written. Throws UsageError.
+// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are merged into their weights. The
+// checkpoint is verified first. Returns a line for the user about the file. Throws UsageError.
 std::string export_weights(const ExportOptions& options);
 
-// Writes its low-rank updates alone, as the peft package does: a folder with adapter_model.safetensors and
+// Writes only the low-rank updates, in the format of the peft package: a folder with adapter_model.safetensors and
 // adapter_config.json. Otherwise the same.
 std::string export_adapter(const ExportOptions& options);
 

@@ -1,5 +1,5 @@
-// Implementation of generation.hpp. As soon as a text is longer than the model's positions, each of its tokens moves by one
-// with each new one, and no keys and values of before can be used.
+// Implementation of generation.hpp. Once a text is longer than the model's positions, each new token shifts the position of all
+// others. Then no earlier keys and values can be reused.
 #include "trainer/saved/generation.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,7 +22,8 @@ namespace ddprun::trainer {
 std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator) {
   if (sampling.temperature == 0) return logits.argmax(-1).item<std::int64_t>();
   at::Tensor scaled = logits / sampling.temperature;
-  if (!at::isfinite(scaled).all().item<bool>()) return logits.argmax(-1).item<std::int64_t>();  // all but the likeliest vanish
+  // An overflow means that only the likeliest token has a probability above 0.
+  if (!at::isfinite(scaled).all().item<bool>()) return logits.argmax(-1).item<std::int64_t>();
   if (sampling.top_k > 0 && sampling.top_k < scaled.size(-1)) {
     const at::Tensor least = std::get<0>(at::topk(scaled, sampling.top_k)).narrow(-1, sampling.top_k - 1, 1);
     scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());

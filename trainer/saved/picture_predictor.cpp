@@ -1,4 +1,4 @@
-// Implementation of picture_predictor() in predictor.hpp: the pictures go the way of a test set's.
+// Implementation of picture_predictor() in predictor.hpp. Images are processed as those of a test set.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/softmax.h>
@@ -93,7 +93,7 @@ class PicturePredictor : public Predictor {
  private:
   TrainConfig config_;
   c10::Device device_;
-  std::vector<std::int64_t> sizes_;  // of a picture: channels, height, width
+  std::vector<std::int64_t> sizes_;  // of an image: channels, height, width
   std::shared_ptr<torch::nn::Module> module_;
   Normalization normalization_;
   std::vector<at::Tensor> taken_;

@@ -1,4 +1,4 @@
-// Implementation of predict.hpp: from where the lines come and where they go.
+// Implementation of predict.hpp: input and output of the lines.
 #include "trainer/saved/predict.hpp"
 
 #include <ATen/ops/isfinite.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostAtOnce = 256;  // samples in memory
+constexpr std::int64_t kMostAtOnce = 256;  // samples in memory at a time
 
 std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
   if (saved.config.model.is_language_model()) return text_predictor(saved);
@@ -73,7 +73,7 @@ class Lines {
  private:
   std::string name_;
   std::unique_ptr<Predictor> predictor_;
-  std::vector<std::optional<Json>> ids_;  // of those that wait for an answer
+  std::vector<std::optional<Json>> ids_;  // ids of the samples that wait for an answer
   std::int64_t number_ = 0;
 };
 

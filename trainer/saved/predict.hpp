@@ -1,12 +1,12 @@
-// `ddptrain predict`: a line of JSON for each line of JSON.
+// `ddptrain predict`: reads lines of JSON and writes one line of JSON for each.
 #pragma once
 
 #include "trainer/surroundings/saved_options.hpp"
 
 namespace ddprun::trainer {
 
-// Answers are written in the order of the lines; an "id" is passed on. Lines before a bad one are answered. Throws UsageError
-// that names the line.
+// Writes the answers in the order of the lines and copies their "id". At a bad line, answers the lines before it and throws
+// UsageError with the line.
 void predict(const PredictOptions& options);
 
 }  // namespace ddprun::trainer

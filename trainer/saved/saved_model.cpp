@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// checkpoints/latest is a link, and so may be the run directory.
+// Resolves links: checkpoints/latest is a link, and the run directory may be one.
 fs::path followed(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
@@ -28,7 +28,7 @@ fs::path followed(const fs::path& path) {
                    "RUN_DIR/checkpoints/latest, or a safetensors file");
 }
 
-// By the folder of its checkpoints.
+// Recognised by its folder of checkpoints.
 bool is_run_directory(const fs::path& folder) {
   std::error_code none;
   return fs::is_directory(RunLayout{folder}.checkpoints(), none);
@@ -42,7 +42,7 @@ std::vector<Candidate> checkpoints_in(const fs::path& folder) {
   }
 }
 
-// Run directory, folder of checkpoints, checkpoint or file.
+// A run directory, a folder of checkpoints, a checkpoint or a file.
 fs::path place_of_model(const fs::path& from) {
   fs::path place = followed(from);
   std::error_code none;
@@ -79,21 +79,21 @@ fs::path newest_valid_in(const fs::path& checkpoints) {
   throw UsageError(text);
 }
 
-// Of a place; it may be one already.
+// The checkpoint at a place, which may be the checkpoint itself.
 fs::path checkpoint_at(const fs::path& place) {
   if (is_run_directory(place)) return newest_valid_in(RunLayout{place}.checkpoints());
   std::error_code none;
   return fs::is_directory(place, none) && !fs::exists(place / kManifestFile, none) ? newest_valid_in(place) : place;
 }
 
-// The run that a place is or lies in. It need not be one: copies on a node's own disk lie elsewhere.
+// The run directory at or around a place. It may be none: copies on a node's own disk are elsewhere.
 fs::path run_around(const fs::path& place) {
   if (is_run_directory(place)) return place;
   std::error_code none;
   return fs::exists(place / kManifestFile, none) ? place.parent_path().parent_path() : place.parent_path();
 }
 
-// The worker program that trained last in a run directory; empty: ddptrain did, or it is not known.
+// The worker program that trained last in a run directory; empty if it was ddptrain or is unknown.
 std::string recorded_program(const RunLayout& run) {
   std::error_code none;
   if (!fs::is_regular_file(run.worker(), none)) return "";

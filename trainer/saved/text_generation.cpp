@@ -47,7 +47,7 @@ std::vector<std::int64_t> prompt_of(const GenerateOptions& options, const Vocabu
   return tokens;
 }
 
-// Where a text goes while it is written.
+// Writes the text as it is generated.
 class Output {
  public:
   Output(const GenerateOptions& options, const Vocabulary* vocabulary)

@@ -1,12 +1,12 @@
-// `ddptrain generate`: a model that is saved continues a prompt, onto stdout.
+// `ddptrain generate`: continues a prompt with a saved model, on stdout.
 #pragma once
 
 #include "trainer/surroundings/saved_options.hpp"
 
 namespace ddprun::trainer {
 
-// Prints each token as it comes: text where the prompt is text, else numbers; with `json` all at once, at the end. Throws
-// UsageError.
+// Prints each token when it is generated: as text for a text prompt, else as a number. With `json` prints all of them at the
+// end. Throws UsageError.
 void generate_text(const GenerateOptions& options);
 
 }  // namespace ddprun::trainer

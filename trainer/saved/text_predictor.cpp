@@ -1,4 +1,4 @@
-// Implementation of text_predictor() in predictor.hpp. One text at a time: they differ in length.
+// Implementation of text_predictor() in predictor.hpp. Texts differ in length, so each gets a pass of its own.
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -102,7 +102,7 @@ class TextPredictor : public Predictor {
 
   TrainConfig config_;
   c10::Device device_;
-  std::shared_ptr<const Vocabulary> vocabulary_;  // null where it is not known what tokens stand for
+  std::shared_ptr<const Vocabulary> vocabulary_;  // null if the meaning of tokens is unknown
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<std::vector<std::int64_t>> taken_;
 };

@@ -1,4 +1,4 @@
-// `ddptrain tokenize`: a text as a token file.
+// `ddptrain tokenize`: converts a text to a token file.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// Atomically. Returns a line that says what was written. Throws UsageError.
+// Writes the file atomically. Returns a line for the user about it. Throws UsageError.
 std::string tokenize(const TokenizeOptions& options);
 
 }  // namespace ddprun::trainer

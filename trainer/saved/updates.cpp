@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kB = ".lora_B.weight";
 
-// GPT-2's weights are [inputs, outputs].
+// GPT-2 stores weights as [inputs, outputs].
 bool inputs_first(const ModelConfig& config) {
   return config.type == ModelConfig::Type::kGpt;
 }

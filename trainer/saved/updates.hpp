@@ -1,5 +1,5 @@
-// The low-rank updates of a model that is saved (trainer/models/low_rank.hpp), as others want them: added to its weights, or
-// alone in the peft package's form. export_weights.cpp calls it.
+// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs: merged into the weights, or
+// alone in the format of the peft package. Called by export_weights.cpp.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 
 namespace ddprun::trainer {
 
-// The model without updates that computes the same: PEFT's merge, weight + (B A) * alpha / rank. Throws UsageError where the
-// config is not of these weights.
+// The equivalent model without updates: PEFT's merge, weight + (B A) * alpha / rank. Throws UsageError if the config does not
+// match the weights.
 std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, const ModelConfig& config);
 
 struct Adapter {

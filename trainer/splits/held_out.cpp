@@ -13,7 +13,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// So that what is held out has nothing to do with the order of an epoch, which is seeded with seed + epoch.
+// The held-out samples must not correlate with the order of an epoch, which has the seed seed + epoch.
 constexpr std::uint64_t kOwnSeed = 0x76616c6964617465;
 
 class PartOfSource : public Source {

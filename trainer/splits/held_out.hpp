@@ -1,5 +1,5 @@
-// A part of the training samples that is held out to be evaluated on, as data.validation asks for: which samples, and both
-// parts as sources. Pure: it depends on the seed and on the number of samples alone, not on workers or restarts.
+// Holds out a part of the training samples for validation, as data.validation asks: chooses the samples and makes both parts
+// sources. Pure: the choice depends only on the seed and the number of samples, not on workers or restarts.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 namespace ddprun::trainer {
 
 struct SplitSamples {
-  std::vector<std::int64_t> train;       // in ascending order, as the other one
-  std::vector<std::int64_t> validation;  // empty where nothing is held out
+  std::vector<std::int64_t> train;       // both lists are in ascending order
+  std::vector<std::int64_t> validation;  // empty if nothing is held out
 };
 
-// Which of `samples` training samples are held out: data.validation.samples of them, or that fraction rounded to the nearest;
-// they are the first ones of a permutation by the seed. Throws UsageError where that leaves none on one side.
+// Chooses the held-out samples: data.validation.samples of `samples`, or that fraction, rounded. They are the first of a
+// permutation by the seed. Throws UsageError if one part would be empty.
 SplitSamples split_samples(const TrainConfig& config, std::int64_t samples);
 
-// The same data, of which the part is no longer in `train` but in `validation`. Draws stay keyed by the sample's number in the
-// whole. Throws as split_samples().
+// Moves the held-out part from `train` to `validation`. The random draws of a sample still have its index in the whole set as
+// key. Throws the errors of split_samples().
 Sources hold_out(Sources data, const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// The worker's end of the worker channel. One thread reads; whoever has something to say writes it itself, whole frames under a
-// mutex, so nothing is queued and nothing is lost at exit. When the agent is gone every waiting request is told.
+// The worker's end of the worker channel. One thread reads. Each sender writes its own frames whole, under a mutex. So nothing
+// is queued and nothing is lost at exit. If the agent is gone, every waiting request throws.
 #include "trainer/surroundings/agent_channel.hpp"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ struct AgentChannel::Impl {
       if (written > 0) {
         done += static_cast<std::size_t>(written);
       } else if (errno != EINTR) {
-        // Half a frame can't be taken back: the stream is unusable from here on.
+        // A partial frame cannot be taken back: the stream is unusable from here on.
         ::shutdown(fd, SHUT_RDWR);
         return false;
       }
@@ -70,9 +70,10 @@ struct AgentChannel::Impl {
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
-      if (std::holds_alternative<channel::Regroup>(message)) accept_requests();  // of those who hear of it
+      // on_message reports the order to threads that then send requests.
+      if (std::holds_alternative<channel::Regroup>(message)) accept_requests();
       if (on_message) on_message(message);
-      // Whoever is thrown out by this must find that the order is known.
+      // on_message comes first: a thread whose request throws here must see the order.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
       if (std::holds_alternative<channel::Hold>(message)) drop_all_requests();
       return;
@@ -88,7 +89,7 @@ struct AgentChannel::Impl {
     waiting.set_value(std::move(*reply));
   }
 
-  // Who waits for the keys of a group that will not be completed would wait in vain.
+  // Keys of an abandoned group are never set, so a request that waits for them must not wait any longer.
   void drop_requests_before(int generation) {
     const std::lock_guard lock(requests_mutex);
     newest_generation = std::max(newest_generation, generation);
@@ -107,7 +108,7 @@ struct AgentChannel::Impl {
     held = false;
   }
 
-  // On many machines the store begins empty with each round, and forgets who waited.
+  // In a multi-node job each round starts with an empty store, which has no record of waiting requests.
   void drop_all_requests() {
     const std::lock_guard lock(requests_mutex);
     held = true;
@@ -139,7 +140,7 @@ struct AgentChannel::Impl {
   };
   std::unordered_map<std::uint64_t, Request> requests;
   int newest_generation = 0;
-  bool held = false;  // between two rounds: there is no store
+  bool held = false;  // between two rounds, when there is no store
   std::uint64_t last_id = 0;
   std::string lost_because = kGone;
   std::atomic<bool> connected = true;
@@ -153,7 +154,7 @@ AgentChannel::AgentChannel(int fd, channel::Hello hello, Handler on_message, std
 }
 
 AgentChannel::~AgentChannel() {
-  ::shutdown(impl_->fd, SHUT_RDWR);  // wakes the reader; what was written before still arrives
+  ::shutdown(impl_->fd, SHUT_RDWR);  // wakes the reader; data written before still arrives
   impl_->reader.join();
   ::close(impl_->fd);
 }
@@ -163,7 +164,8 @@ void AgentChannel::send(const channel::FromWorker& message) noexcept {
   try {
     impl_->write_frame(channel::encode(message));
   } catch (...) {
-    // A message too large to encode, or no memory for it: everything sent here is extra evidence that the job can do without.
+    // The message is too large to encode, or there is no memory for it. All messages sent here are diagnostics that the job
+    // does not need.
   }
 }
 

@@ -1,5 +1,5 @@
-// Reads the worker's place in the job from the environment. Open MPI comes before Slurm, since mpirun inside an allocation
-// leaves the variables of its own daemon's Slurm step in its ranks.
+// Reads the worker's place in the job from the environment. Open MPI is checked before Slurm: inside a Slurm allocation,
+// mpirun's ranks inherit the Slurm variables of its daemon's step.
 #include "trainer/surroundings/environment.hpp"
 
 #include <charconv>
@@ -12,9 +12,10 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr int kDefaultPort = 29500;  // the default of torchrun
 constexpr int kMostRanks = 1 << 24;
-constexpr std::int64_t kMostSlurmSteps = 0xfffffff0;  // above: the batch script, the external step, an interactive allocation
+constexpr std::int64_t kMostSlurmSteps = 0xfffffff0;  // larger numbers mean the batch script, the external step or an
+                                                      // interactive allocation
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   std::int64_t value = 0;
@@ -64,7 +65,7 @@ void read_master(const Reader& read, WorkerEnvironment& environment) {
   environment.master_port = read.number("MASTER_PORT", 1, 65535).value_or(0);
 }
 
-// What is the same for all workers of a node.
+// Reads the values that all workers of a node share.
 void read_job(const Reader& read, WorkerEnvironment& environment) {
   environment.group_world_size = read.number("GROUP_WORLD_SIZE", 1, kMostRanks).value_or(1);
   environment.group_rank = read.number("GROUP_RANK", 0, kMostRanks).value_or(0);
@@ -73,7 +74,8 @@ void read_job(const Reader& read, WorkerEnvironment& environment) {
   read_master(read, environment);
 }
 
-// RANK and WORLD_SIZE are the least that env:// needs; the rest has the values of a hand-made job of one worker a node.
+// env:// needs at least RANK and WORLD_SIZE. The other values default to those of a manually started job with one worker per
+// node.
 void read_torchrun(const Reader& read, WorkerEnvironment& environment) {
   environment.source = environment.channel_fd >= 0 ? "ddprun" : "torchrun";
   environment.world_size = read.required("WORLD_SIZE", 1, kMostRanks, "RANK");
@@ -86,7 +88,7 @@ void read_torchrun(const Reader& read, WorkerEnvironment& environment) {
   read_job(read, environment);
 }
 
-// Ranks of one node need no address of a master but loopback; others have to be told.
+// If all ranks are on one node, the master is loopback. Otherwise the user must set its address.
 void default_master(WorkerEnvironment& environment) {
   if (environment.master_port == 0) environment.master_port = kDefaultPort;
   if (environment.master_addr.empty() && environment.local_world_size == environment.world_size) {
@@ -135,7 +137,7 @@ void read_slurm(const Reader& read, WorkerEnvironment& environment) {
     environment.local_world_size = environment.world_size;
   }
   read_master(read, environment);
-  // SLURM_LAUNCH_NODE_IPADDR is the submitting host; rank 0 is on the first node of the step.
+  // SLURM_LAUNCH_NODE_IPADDR is the submitting host, and rank 0 runs on the first node of the step.
   if (environment.master_addr.empty() && environment.local_world_size != environment.world_size) {
     const char* const list_variable = read.text("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
     if (const auto list = read.text(list_variable)) environment.master_addr = first_slurm_host(*list);

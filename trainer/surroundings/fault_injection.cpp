@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// A function of its own, so that a stack shows it.
+// A separate function, so that a stack trace shows its name.
 [[noreturn, gnu::noinline]] void compute_for_ever() {
   for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
 }
@@ -23,7 +23,7 @@ bool is_meant(const Fault& fault, int rank, int restart) {
   return (!fault.restart || *fault.restart == restart) && (!fault.rank || *fault.rank == rank);
 }
 
-// What the training loop does to its own numbers.
+// Faults that the training loop applies to its own numbers.
 bool is_of_tensors(FaultKind kind) {
   return kind == FaultKind::kNan || kind == FaultKind::kFlip;
 }
@@ -70,7 +70,7 @@ bool Faults::takes_place(FaultKind kind, std::int64_t finished) const {
   for (const Armed& armed : armed_) {
     if (armed.fault.kind != kind || armed.fault.step != finished) continue;
     std::error_code error;
-    if (!armed.mark.empty() && std::filesystem::exists(armed.mark, error)) continue;  // this process outlived it
+    if (!armed.mark.empty() && std::filesystem::exists(armed.mark, error)) continue;  // it has happened already
     leave_mark(armed);
     return true;
   }

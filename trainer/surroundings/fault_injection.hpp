@@ -1,6 +1,6 @@
-// Lets the faults of common/base/fault.hpp happen in this process: the one of DDPTRAIN_FAULT, for tests, and those of a
-// rehearsal (ddprun --chaos), each of which happens once in a run directory, whatever comes to its step again: a mark is left
-// before it.
+// Injects the faults of common/base/fault.hpp into this process: that of DDPTRAIN_FAULT, for tests, and those of a rehearsal
+// (ddprun --chaos). A rehearsal's fault leaves a mark in the run directory first. So it happens only once, even if its step is
+// repeated.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ namespace ddprun::trainer {
 class Faults {
  public:
   Faults() = default;
-  // Keeps the fault only when it is meant for this rank and restart.
+  // Arms the fault only if it is meant for this rank and restart.
   Faults(const Fault& fault, int rank, int restart);
-  // Those of a rehearsal that are meant for this rank and have left no mark in that folder, which is made.
+  // Arms the faults of a rehearsal that are meant for this rank and have no mark in the folder `marks`. Creates that folder.
   Faults(const std::vector<Fault>& faults, int rank, int restart, const std::filesystem::path& marks);
 
-  // Whether anything can still happen in that phase of the step that comes after `finished` ones. Cheap.
+  // Whether a fault can still happen in that phase of the step after `finished` steps. Cheap.
   bool due(FaultPhase phase, std::int64_t finished) const;
-  // Lets it happen if it is due; kNan and kFlip have no effect here.
+  // Injects the fault if it is due. Does nothing for kNan and kFlip.
   void at(FaultPhase phase, std::int64_t finished) const;
-  // Whether the loss of the step after `finished` ones is to become NaN.
+  // Whether the loss of the step after `finished` steps must become NaN.
   bool poisons(std::int64_t finished) const;
-  // Whether a bit of the weights is to change when `finished` steps are.
+  // Whether a bit of the weights must flip after `finished` steps.
   bool flips(std::int64_t finished) const;
-  // So many samples go through the model at once: throws when that is more than fits.
+  // Call with the number of samples in one pass of the model. Throws if the fault's limit is lower.
   void take(std::int64_t finished, std::int64_t samples) const;
 
  private:
   struct Armed {
     Fault fault;
-    std::filesystem::path mark;  // empty: leaves none
+    std::filesystem::path mark;  // empty: leaves no mark
   };
   bool takes_place(FaultKind kind, std::int64_t finished) const;
   static void leave_mark(const Armed& armed);

@@ -13,12 +13,12 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kAnyNumber = 1'000;  // of arguments
+constexpr int kAnyNumber = 1'000;  // number of arguments
 constexpr std::array<std::string_view, 12> kFlags{"--run-dir",        "--resume",    "--data-changed",   "--standby",
                                                   "--worker-per-gpu", "--live-nccl", "--export-weights", "--export-adapter",
                                                   "--describe",       "--schema",    "--version",        "--help"};
 
-// Where the first argument names a command, what it is told.
+// Options of a command, if the first argument names one.
 std::optional<Options> options_of_command(const std::vector<std::string>& arguments) {
   Options options;
   const auto follow = [&](Options::Action action, auto parse, auto& to) {
@@ -89,7 +89,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_flag("--schema", schema, "JSON Schema of this program's train.json, for editors");
   app.add_flag("--version", version, "version of ddptrain and of its LibTorch");
 
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // what CLI11 wants
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
@@ -110,7 +110,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
     if (!options.overrides.empty()) throw UsageError(usage + " takes no override, found " + options.overrides.front());
-    const bool at_the_end = told.size() > 2;  // CLI11 takes what stands there for the option's
+    const bool at_the_end = told.size() > 2;  // CLI11 counts positional arguments behind the option as its values
     if (told.size() > 3) throw UsageError(usage + " takes nothing more, found " + told[3]);
     if (at_the_end && !config.empty()) throw UsageError(usage + " takes one config, found " + config + " as well");
     options.config = at_the_end ? told[2] : config;
@@ -131,8 +131,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.resume = Options::Resume::kNever;
   } else if (resume != "auto") {
     options.resume = Options::Resume::kPath;
-    std::error_code not_there;                                            // said when it is read
-    options.resume_from = std::filesystem::canonical(resume, not_there);  // checkpoints/latest is a link
+    std::error_code not_there;                                            // reported later, when the checkpoint is read
+    options.resume_from = std::filesystem::canonical(resume, not_there);  // checkpoints/latest is a link that may change
     if (not_there) options.resume_from = resume;
   }
   return options;

@@ -1,5 +1,5 @@
-// The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config. As first argument
-// "generate", "eval", "predict" and "tokenize" are commands (saved_options.hpp) and no configs.
+// The command line of ddptrain. The worker's place comes from the environment, the training task from the config. As first
+// argument "generate", "eval", "predict" and "tokenize" are commands (saved_options.hpp) and not configs.
 #pragma once
 
 #include <filesystem>
@@ -17,10 +17,10 @@ struct Options {
   std::filesystem::path run_dir;       // empty: runs/<name>
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
-  bool data_changed = false;          // goes on although the data is not what the run began with
+  bool data_changed = false;          // accept data that differs from that of the run's beginning
   bool standby = false;               // wait for a rank over the worker channel
-  bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
-  bool live_nccl = false;             // a group of NCCL's can be broken, so each step waits for its GPU
+  bool worker_per_gpu = false;        // started for a GPU: do not fall back to the CPU
+  bool live_nccl = false;             // NCCL groups can be broken, so each step waits for its GPU
   enum class Action {
     kTrain,
     kExportWeights,

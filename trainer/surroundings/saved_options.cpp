@@ -37,10 +37,10 @@ void add_json_option(CLI::App& app, SavedModelOptions& options) {
   app.add_flag("--json", options.json, "print one line of JSON");
 }
 
-// False: help was asked for.
+// Returns false if help was requested.
 bool parsed(CLI::App& app, const std::vector<std::string>& arguments, std::span<const std::string_view> flags,
             std::string& help) {
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // what CLI11 wants
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
   try {
     app.parse(reversed);
     return true;
@@ -53,7 +53,7 @@ bool parsed(CLI::App& app, const std::vector<std::string>& arguments, std::span<
   }
 }
 
-// "12,7,300"
+// Parses "12,7,300".
 std::vector<std::int64_t> tokens_of(const std::string& text) {
   std::vector<std::int64_t> tokens;
   const char* at = text.data();
@@ -94,7 +94,7 @@ std::optional<GenerateOptions> parse_generate_options(const std::vector<std::str
   app.add_option("--temperature", options.temperature, "logits are divided by it; 0: always the likeliest token")
       ->type_name("T")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));  // which takes NaN
+      ->check(CLI::Range(0.0, 1e6));  // this check alone accepts NaN
   app.add_option("--top-k", options.top_k, "choose among the K likeliest tokens; 0: among all")
       ->type_name("K")
       ->capture_default_str()

@@ -1,5 +1,5 @@
-// The command lines of `ddptrain generate`, which lets a model that is saved write text, `ddptrain eval`, which measures one,
-// `ddptrain predict`, which asks one, and `ddptrain tokenize`, which makes a token file of a text.
+// The options of four commands: `ddptrain generate` writes text with a saved model, `ddptrain eval` evaluates one, and
+// `ddptrain predict` answers single samples. `ddptrain tokenize` makes a token file from a text.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ddprun::trainer {
 
-// What both are told of the model: trainer/saved/saved_model.hpp.
+// Saved-model options that the commands share: trainer/saved/saved_model.hpp.
 struct SavedModelOptions {
   std::filesystem::path from;
-  std::filesystem::path config;        // empty: that of the run
+  std::filesystem::path config;        // empty: the run's config
   std::vector<std::string> overrides;  // key.path=value
   bool json = false;
 };
@@ -21,16 +21,16 @@ struct SavedModelOptions {
 struct GenerateOptions {
   SavedModelOptions model;
   std::optional<std::string> prompt;
-  std::vector<std::int64_t> prompt_tokens;  // not empty: instead of a prompt
+  std::vector<std::int64_t> prompt_tokens;  // if not empty, used instead of a text prompt
   std::int64_t max_tokens = 200;
   double temperature = 1;  // 0: always the likeliest token
-  std::int64_t top_k = 0;  // 0: of all tokens
+  std::int64_t top_k = 0;  // 0: no limit
   std::uint64_t seed = 0;
   std::optional<std::int64_t> stop_token;
 };
 
 struct PredictOptions {
-  SavedModelOptions model;      // its `json` is not asked for
+  SavedModelOptions model;      // its `json` is not used
   std::filesystem::path input;  // empty: stdin
 };
 
@@ -40,8 +40,7 @@ struct TokenizeOptions {
   std::filesystem::path to;
 };
 
-// `arguments` follow the command's name. Where they ask for help, that is put into `help` and nothing is returned. Throw
-// UsageError.
+// `arguments`: those after the command's name. If they request help, sets `help` and returns nullopt. Throws UsageError.
 std::optional<GenerateOptions> parse_generate_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<SavedModelOptions> parse_eval_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<PredictOptions> parse_predict_options(const std::vector<std::string>& arguments, std::string& help);

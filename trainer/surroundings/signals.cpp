@@ -15,8 +15,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Without those that whoever started us ignores (nohup: SIGHUP; a shell's background job: SIGINT): a blocked signal reaches a
-// signalfd even when it is ignored.
+// Leaves out signals that are ignored at the start, such as SIGHUP under nohup or SIGINT in a shell's background job. A blocked
+// signal would reach a signalfd even if it is ignored.
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);

@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT and SIGHUP of this process, handled by a thread of their own: a main thread that is blocked in a collective
-// can't keep the worker from being told, or from leaving at once.
+// A thread handles SIGTERM, SIGINT and SIGHUP of this process. A main thread that is blocked in a collective then delays
+// neither a stop request nor an immediate exit.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 
 namespace ddprun::trainer {
 
-// Blocks these signals in the calling thread and all that it starts later; called before there is any other. Ignores SIGPIPE,
-// so that training outlives a closed console.
+// Blocks these signals in the calling thread and in threads that it starts later. Call it before any other thread exists. Also
+// ignores SIGPIPE, so that training survives a closed console.
 void block_stop_signals();
 
-// Ends the process without any clean-up that could wait for a peer.
+// Ends the process without any clean-up, since clean-up could wait for a peer.
 [[noreturn]] void leave_now(int exit_code);
 
 class SignalWatch {

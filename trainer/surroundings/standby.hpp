@@ -1,7 +1,7 @@
-// Where a standby worker waits for its rank (ddprun --standby): the agent says over the worker channel whose place it takes, or
-// is gone. trainer/life/process.cpp waits here once everything is loaded that needs no rank.
+// A standby worker (ddprun --standby) waits here for its rank. The agent assigns one over the worker channel, or is gone.
+// trainer/life/process.cpp calls it after it has loaded everything that needs no rank.
 //
-// Thread-safe: the channel's reader thread brings the word, the main thread waits for it, without waking up meanwhile.
+// Thread-safe: the channel's reader thread delivers the message, and the main thread sleeps until then.
 #pragma once
 
 #include <condition_variable>
@@ -15,11 +15,11 @@ namespace ddprun::trainer {
 
 class Standby {
  public:
-  // On the reader thread; the word may come before anybody waits.
+  // Called on the reader thread. The message may arrive before wait() is called.
   void on_message(const channel::FromAgent& message);
   void on_agent_gone();
 
-  // Throws std::runtime_error when the agent is gone.
+  // Throws std::runtime_error if the agent is gone.
   channel::AssignRank wait();
 
  private:
@@ -29,7 +29,7 @@ class Standby {
   bool agent_gone_ = false;
 };
 
-// Makes it the environment of that rank. Throws std::runtime_error for one that the job does not have.
+// Changes the environment to that rank. Throws std::runtime_error for a rank that the job does not have.
 void take_place(WorkerEnvironment& environment, const channel::AssignRank& word);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Where this worker is (phase, stage of a step, finished steps, epoch): told to the agent at each change of phase and whenever
-// it asks, and attached to every error. The training thread writes; the channel's thread may read, since it answers for a
+// The position of this worker: phase, stage of a step, finished steps, epoch. It is sent to the agent at each change of phase
+// and on request, and attached to every error. The training thread writes it. The channel's thread reads it, to answer for a
 // training thread that hangs.
 #pragma once
 
@@ -13,22 +13,22 @@ namespace ddprun::trainer {
 
 class Status {
  public:
-  // From here on changes are sent; null: there is no agent of ours.
+  // Changes are sent from here on; null without an agent of ours.
   void attach(AgentChannel* agent) { agent_ = agent; }
 
   void enter(channel::Phase phase) {
     phase_ = phase;
     if (AgentChannel* agent = agent_) agent->send(channel::PhaseChange{.phase = phase, .step = step_, .epoch = epoch_});
   }
-  // Within a step, while running. Not sent.
+  // Sets the stage within a step. Not sent.
   void at(channel::Stage stage) { stage_ = stage; }
-  // Finished steps, and the epoch of the next one. Sent with the next change of phase or progress.
+  // Sets the number of finished steps and the epoch of the next one. Sent with the next change of phase or progress.
   void reach(std::int64_t step, std::int64_t epoch) {
     stage_ = channel::Stage::kLoading;
     step_ = step;
     epoch_ = epoch;
   }
-  // Any thread.
+  // Callable from any thread.
   void tell_position() const {
     if (AgentChannel* agent = agent_) agent->send(channel::Position{.phase = phase_, .step = step_, .stage = stage_});
   }

@@ -1,6 +1,6 @@
-// Where the training loop stops when it was asked to: all ranks at the same step, without an agreement in every step. A rank
-// that is asked tells how many steps it has started and starts no further one until it hears the largest of all ranks' numbers;
-// everybody runs to exactly that step. Thread-safe: the loop calls may_start, a reader or signal thread the rest.
+// Stops the training loop of all ranks at the same step, without a collective in every step. After a stop request a rank
+// reports how many steps it has started, and starts no further one. It waits for the largest number of all ranks, and all ranks
+// run to exactly that step. Thread-safe: the loop calls may_start(), a reader or signal thread the rest.
 #pragma once
 
 #include <condition_variable>
@@ -14,13 +14,12 @@ class StopGate {
  public:
   enum class Verdict { kGo, kStop };
 
-  // The loop is about to start the step that comes after `finished` ones. Blocks while a stop was asked for and its step is not
-  // known yet.
+  // Call before the step after `finished` steps. Blocks between a stop request and the arrival of the stop step.
   Verdict may_start(std::int64_t finished);
 
-  // A stop was asked for. Returns the number of steps this rank has started (0 before its first one in this process).
+  // Handles a stop request. Returns the number of steps that this rank has started (0 before its first one in this process).
   std::int64_t ask();
-  // The step at which every rank stops: the largest number that ask() returned anywhere.
+  // Sets the step at which every rank stops: the largest result of ask() on any rank.
   void stop_at(std::int64_t step);
 
   bool asked() const;

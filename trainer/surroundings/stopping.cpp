@@ -32,7 +32,8 @@ void leave_without_saving(int signal, const char* why) {
   leave_now(128 + signal);
 }
 
-// Whoever asked won't wait longer; a main thread that hangs in a collective is not waited for either.
+// After the deadline the worker would be killed anyway. The main thread may hang in a collective, so another thread ends the
+// process.
 void leave_after(std::chrono::milliseconds deadline) {
   std::thread([deadline] {
     std::this_thread::sleep_for(deadline);
@@ -52,7 +53,7 @@ void StoppingByAgent::attach(AgentChannel& channel) {
 void StoppingByAgent::on_message(const channel::FromAgent& message) {
   if (const auto* stop = std::get_if<channel::Stop>(&message)) on_stop(*stop);
   if (const auto* at = std::get_if<channel::StopAt>(&message)) gate_.stop_at(at->step);
-  // IgnoreSignal: the signal was not the agent's, so nothing changes.
+  // IgnoreSignal: the signal did not come from the agent, so nothing changes.
 }
 
 void StoppingByAgent::on_stop(const channel::Stop& stop) {
@@ -77,13 +78,13 @@ void StoppingByAgent::on_signal(int signal) {
   channel_->send(channel::SignalReceived{.signal = signal});
 }
 
-// The agreement may be waiting for ranks that are done as well.
+// The agreement thread may wait for ranks that have ended, so it is woken first.
 StoppingByStore::~StoppingByStore() {
   if (!agreement_.joinable()) return;
   over_ = true;
   try {
     store_->set(target_key(rank_), bytes_of(kNobodyAsks));
-  } catch (const std::exception&) {  // the store has ended: so has the waiting
+  } catch (const std::exception&) {  // the store has ended, and so has the wait
   }
   agreement_.join();
 }
@@ -101,7 +102,7 @@ void StoppingByStore::on_signal(int signal) {
   const std::lock_guard lock(mutex_);
   if (!has_group_) leave_now(128 + signal);
   if (asked_) {
-    // Slurm sends SIGTERM twice (FAULTS.md); only a person who presses Ctrl-C again means "now".
+    // Slurm sends SIGTERM twice (FAULTS.md). Only a second Ctrl-C means "now".
     if (signal == SIGINT) leave_now(128 + signal);
     return;
   }
@@ -118,10 +119,11 @@ std::string StoppingByStore::target_key(int rank) const {
   return prefix_ + "target/" + std::to_string(rank);
 }
 
-// The last rank to get here tells each one the largest number; a key for each, since one that is done takes back its own.
+// The last rank to get here sends the largest number to each rank. Each has a key of its own, so that a rank that ends can
+// cancel its own wait.
 void StoppingByStore::agree(std::int64_t started, int signal) {
   try {
-    // A connection of its own: waiting would keep the shared one from the main thread, which may still need it.
+    // A connection of its own: a wait on the shared one would block the main thread, which may still need it.
     const auto store = store_->clone();
     store->set(prefix_ + std::to_string(rank_), bytes_of(std::to_string(started)));
     if (store->add(prefix_ + "arrived", 1) == world_) {

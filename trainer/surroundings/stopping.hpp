@@ -1,6 +1,6 @@
-// How a worker is asked to stop, and how the ranks agree where (decision 5; the gate itself is stop_gate.hpp). Under ddprun
-// the agent asks and decides, over the worker channel; a bare signal is a question to the agent. Without an agent of ours
-// (torchrun, srun, a shell) each rank gets the signal itself, and they agree through the store.
+// How a worker receives a stop request, and how the ranks agree on the step (decision 5; the gate is stop_gate.hpp). Under
+// ddprun the agent requests and decides, over the worker channel. A signal alone is reported to the agent, which decides.
+// Without an agent of ours (torchrun, srun, a shell) each rank gets the signal itself, and the ranks agree through the store.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -24,20 +24,20 @@ class Stopping {
  public:
   virtual ~Stopping() = default;
   virtual void on_signal(int signal) = 0;
-  // On the training thread: this is the group now. `store` may be null in a world of one. `restart` (the restart count) keeps
-  // the keys of rounds apart.
+  // Called on the training thread for each new group. `store` may be null in a world of one. `restart` (the restart count)
+  // keeps the keys of rounds apart.
   virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };
 
-// By the agent. Messages may come before attach(): answers wait for it.
+// Stops by order of the agent. Messages may arrive before attach(); answers are sent after it.
 class StoppingByAgent : public Stopping {
  public:
   explicit StoppingByAgent(StopGate& gate) : gate_(gate) {}
   void attach(AgentChannel& channel);
   void on_message(const channel::FromAgent& message);
-  // Asks the agent. SIGINT is left to it altogether: a Ctrl-C reaches it as well.
+  // Reports the signal to the agent. Does nothing for SIGINT: the terminal sends a Ctrl-C to the agent too.
   void on_signal(int signal) override;
-  // The agent made it.
+  // Not needed: the agent forms the groups.
   void on_group(c10::intrusive_ptr<c10d::Store>, int, int, int) override {}
 
  private:
@@ -46,16 +46,16 @@ class StoppingByAgent : public Stopping {
   StopGate& gate_;
   std::mutex mutex_;
   AgentChannel* channel_ = nullptr;
-  std::unique_ptr<channel::StopReady> answer_;  // waits for the channel
+  std::unique_ptr<channel::StopReady> answer_;  // sent when the channel is attached
   bool asked_ = false;
 };
 
-// By the ranks among themselves. Before their group there is nothing to save, so a signal ends the process.
+// Stops by agreement of the ranks. Before they form a group there is nothing to save, so a signal ends the process.
 class StoppingByStore : public Stopping {
  public:
   explicit StoppingByStore(StopGate& gate) : gate_(gate) {}
   ~StoppingByStore() override;
-  // The first one saves and stops; a second SIGINT ends the process at once.
+  // The first signal saves and stops; a second SIGINT ends the process immediately.
   void on_signal(int signal) override;
   void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) override;
 

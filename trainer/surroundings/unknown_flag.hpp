@@ -1,4 +1,4 @@
-// What CLI11 says of a flag that it does not know is that it does not know it; the nearest one is ours to name.
+// CLI11 reports an unknown flag without a suggestion. This adds the most similar flag to the message.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace ddprun::trainer {
 
-// Throws UsageError for the first that is none of `flags`. `help` is where they are listed: "ddptrain --help".
+// Throws UsageError for the first argument that is not in `flags`. `help` is the command that lists them: "ddptrain --help".
 inline void refuse_unknown_flag(const std::vector<std::string>& arguments, std::span<const std::string_view> flags,
                                 const std::string& help) {
   for (const std::string& argument : arguments) {

@@ -19,10 +19,10 @@
 namespace ddprun::trainer {
 namespace {
 
-enum class Drawn : std::uint64_t { kSample, kNoise, kTexture, kToken };  // a key of Philox each
+enum class Drawn : std::uint64_t { kSample, kNoise, kTexture, kToken };  // each has its own Philox key
 
-constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // where a piece of noise may begin
-constexpr const char* kMadeUp = ", made up (1)";         // in fingerprints: count up when other samples are made
+constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // number of places where a piece of noise may begin
+constexpr const char* kMadeUp = ", made up (1)";         // for fingerprints: increase it when the samples change
 
 at::Philox4_32 draws_of(Drawn what, std::uint64_t number) {
   return at::Philox4_32(static_cast<std::uint64_t>(what), number);
@@ -36,14 +36,14 @@ std::int64_t below(std::int64_t limit, std::uint32_t draw) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(draw) * static_cast<std::uint64_t>(limit) >> 32);
 }
 
-// Of mean 0. Made of sums and products alone, which each machine rounds alike.
+// Uniform numbers of mean 0. Uses only sums and products, which every machine rounds in the same way.
 float uniform(std::uint32_t draw, float deviation) {
   constexpr float kSquareRootOfThree = 1.7320508F;
   constexpr float kStep = 1.0F / (1 << 23);
   return (static_cast<float>(draw >> 8) * kStep - 1.0F) * (kSquareRootOfThree * deviation);
 }
 
-// Two of them make noise of variance 1.
+// The sum of two such pieces is noise of variance 1.
 std::shared_ptr<const std::vector<float>> half_of_noise(std::int64_t count) {
   constexpr float kSquareRootOfHalf = 0.70710678F;
   at::Philox4_32 draw = draws_of(Drawn::kNoise, 0);
@@ -124,7 +124,7 @@ class Rows : public Source {
   DataConfig config_;
   Split split_;
   std::int64_t size_;
-  std::int64_t numbers_;  // of a sample
+  std::int64_t numbers_;  // numbers per sample
   std::shared_ptr<const std::vector<float>> noise_;
 };
 

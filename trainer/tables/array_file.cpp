@@ -44,7 +44,7 @@ constexpr std::array<NumpyType, 12> kNumpyTypes{{{"<f4", at::kFloat},
                                                  {"<u4", at::kUInt32},
                                                  {"<u8", at::kUInt64}}};
 
-// What follows `key` in a header such as {'descr': '<f4', 'fortran_order': False, 'shape': (60, 4), }.
+// The text after `key` in a header such as {'descr': '<f4', 'fortran_order': False, 'shape': (60, 4), }.
 std::string_view behind(std::string_view header, std::string_view key, const std::string& file) {
   const std::size_t found = header.find(key);
   if (found == std::string_view::npos) throw UsageError(file + ": its header of a .npy file has no " + std::string(key));
@@ -92,7 +92,7 @@ ArrayHeader npy_header(std::string_view bytes, const std::string& file) {
     throw UsageError(file + ": has version " + std::to_string(version) + "." + std::to_string(minor) +
                      " of the .npy format; expected 1.0, 2.0 or 3.0. Save the array again with numpy.save()");
   }
-  const std::size_t width = version == 1 ? 2 : 4;  // of the header's length
+  const std::size_t width = version == 1 ? 2 : 4;  // bytes of the header's length field
   std::size_t length = 0;
   for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<std::uint8_t>(bytes[kVersionEnd + i])} << (8 * i);
   const std::size_t begin = kVersionEnd + width;
@@ -121,7 +121,7 @@ void require_samples(const ArrayHeader& header, const std::string& what) {
 
 struct Place {
   std::filesystem::path file;
-  std::string tensor;  // empty: a .npy file
+  std::string tensor;  // empty for a .npy file
 };
 
 Place place_in(const std::filesystem::path& folder, const std::string& what) {
@@ -182,7 +182,8 @@ at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, cons
                    ". Check the file, or data.classes.");
 }
 
-// As float32, which is what a model is given. All of it is looked at now rather than when its turn comes, maybe hours later.
+// Converts to float32, the input type of models. Checks all values now: an error in the middle of training could come hours
+// later.
 at::Tensor finite_numbers(const at::Tensor& stored, const std::string& what) {
   at::Tensor numbers = stored.to(at::kFloat).contiguous();
   const std::optional<NotFinite> found = first_not_finite(numbers);
@@ -240,10 +241,10 @@ at::Tensor read_array(const std::filesystem::path& folder, const std::string& wh
   const Place place = place_in(folder, what);
   auto mapped = std::make_shared<const MappedFile>(place.file);
   const ArrayHeader header = header_at(place, *mapped);
-  // from_blob() wants memory that may be written; nobody does.
+  // from_blob() wants writable memory, but nothing writes to it.
   auto* const first = const_cast<char*>(mapped->bytes().data() + header.begin);
   if (header.type == at::kBool) require_truth({first, bytes_in_array(header)}, what);
-  if (header.begin % static_cast<std::int64_t>(c10::elementSize(header.type)) != 0) {  // a header of an odd length
+  if (header.begin % static_cast<std::int64_t>(c10::elementSize(header.type)) != 0) {  // the header has an odd length
     at::Tensor aligned = at::empty(header.sizes, at::TensorOptions().dtype(header.type));
     std::memcpy(aligned.mutable_data_ptr(), first, bytes_in_array(header));
     return aligned;

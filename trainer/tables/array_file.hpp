@@ -1,5 +1,5 @@
 // Arrays of numbers from files: NumPy's .npy (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html), or a
-// tensor of a safetensors file. The first dimension counts the samples.
+// tensor of a safetensors file. The first dimension is the number of samples.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,26 +15,27 @@
 
 namespace ddprun::trainer {
 
-// What the header of a file says of an array.
+// An array as described by the header of its file.
 struct ArrayHeader {
   at::ScalarType type = at::kFloat;
   std::vector<std::int64_t> sizes;
-  std::int64_t begin = 0;  // of its numbers, in bytes
+  std::int64_t begin = 0;  // offset of the array's data in bytes
 };
 
-// "FILE.npy", or "FILE.safetensors:NAME". Throws UsageError, naming the file: missing, neither, without that tensor (lists
-// what there is), a type that is no number (or big-endian), in Fortran's order, shorter or longer than its shape says.
+// `what`: "FILE.npy", or "FILE.safetensors:NAME". Throws UsageError with the file's name: the file is missing, has neither
+// format, or lacks that tensor (lists those that exist). Also: its type is not a number or is big-endian, it has Fortran order,
+// or its length does not match its shape.
 ArrayHeader read_array_header(const std::filesystem::path& folder, const std::string& what);
 
-// The array itself; as long as a tensor of it lives, the file is mapped. Not to be written to.
+// The array itself. The file stays mapped while a tensor of it lives. Do not write to it.
 at::Tensor read_array(const std::filesystem::path& folder, const std::string& what);
 
-// Of a sample, from the headers of the training files.
+// Describes a sample from the headers of the training files.
 Description describe_arrays(const DataConfig& config);
 
-// Inputs become float32, targets int64 (data.predict "class") or float32; those of one dimension are one number a sample.
-// Throws UsageError as read_array(): other numbers of samples, classes that are no integers or out of range, numbers that are
-// NaN or infinite as float32 (name the sample, and its column).
+// Inputs become float32, targets int64 (data.predict "class") or float32. A one-dimensional array has one number per sample.
+// Throws UsageError as read_array() does, and if the numbers of samples differ. Also throws it for a class that is not an
+// integer or out of range, and for a number that is NaN or infinite as float32. These messages name the sample and its column.
 Sources read_arrays(const DataConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// Implementation of csv_file.hpp. Values are double until they are standardised, and float32 then.
+// Implementation of csv_file.hpp. Values are double until standardisation, then float32.
 #include "trainer/tables/csv_file.hpp"
 
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Limits of a table, each named in the message for a file that breaks it. csv_records.hpp has the one of a field.
+// Limits of a table. A message for a file that exceeds one names it. The limit for a field is in csv_records.hpp.
 constexpr std::size_t kMostColumns = std::size_t{1} << 20;
 constexpr std::int64_t kMostRows = std::int64_t{1} << 32;
 
@@ -40,12 +40,12 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// Where in a line of the file the columns are.
+// Positions of the columns in a line of the file.
 struct Columns {
   Names header;
-  std::unordered_map<std::string, std::size_t> places;  // by name
-  Names names;                                          // of the inputs, in the training file's order
-  std::vector<std::size_t> inputs;                      // their places
+  std::unordered_map<std::string, std::size_t> places;  // position by name
+  Names names;                                          // names of the inputs, in the training file's order
+  std::vector<std::size_t> inputs;                      // positions of the inputs
   std::size_t target = 0;
 };
 
@@ -85,22 +85,22 @@ Columns columns_in(CsvRecords& records, const DataConfig& config, const std::str
   return columns;
 }
 
-// pandas writes its index as a first column without a name, and reads that one as "Unnamed: 0".
+// pandas writes its index as a first column without a name, and reads it back as "Unnamed: 0".
 bool looks_like_an_index(const std::string& name) {
   constexpr std::string_view kUnnamed = "Unnamed: ";
   return name.empty() ||
          (name.starts_with(kUnnamed) && name.find_first_not_of("0123456789", kUnnamed.size()) == std::string::npos);
 }
 
-// The file's numbers; of the class, its number.
+// The file's numbers; a class is represented by its index.
 struct Numbers {
   std::vector<double> inputs;  // [rows, columns]
   std::vector<double> targets;
   Names names;
 };
 
-// The columns in which a field is not a number: the first such field of each. With one column it is reported at the field; a
-// real table may have a dozen, and one message names them all.
+// Collects the columns with a field that is not a number. One such column is reported with its first bad field. A real table
+// may have a dozen, so one message names them all.
 class NotNumbers {
  public:
   explicit NotNumbers(std::string file) : file_(std::move(file)) {}
@@ -110,7 +110,7 @@ class NotNumbers {
     names_.push_back(name);
     if (columns_.size() == 1) first_ = problem;
   }
-  // The columns that are known are not looked at again.
+  // Columns that are known to be bad are not parsed again.
   bool has(std::size_t column) const { return columns_.contains(column); }
   void throw_if_any() const {
     if (columns_.empty()) return;
@@ -131,7 +131,7 @@ class CsvReader {
  public:
   CsvReader(const DataConfig& config, std::string file) : config_(config), file_(std::move(file)), mapped_(file_) {}
 
-  // `wanted`: the columns in that order; empty: the file's own. `limit`: no more rows; 0: all.
+  // `wanted`: the columns in this order; empty: the file's own. `limit`: maximum number of rows; 0: all.
   Numbers read(const Names& wanted, std::int64_t limit, const char* limit_key) {
     CsvRecords records(mapped_.bytes(), file_);
     Columns columns = columns_in(records, config_, file_);
@@ -173,7 +173,7 @@ class CsvReader {
 
   std::string column(const std::string& name) const { return here() + "column '" + short_quote(name) + "': "; }
 
-  // What is wrong with the field; empty: nothing.
+  // Returns what is wrong with the field; empty if it is valid.
   std::string read_number(const std::string& field, const std::string& name, double& value) const {
     std::string_view text = trimmed(field);
     if (text.empty()) {
@@ -183,7 +183,7 @@ class CsvReader {
     if (text.starts_with('+')) text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc() && end == text.data() + text.size();
-    // What float32 can't hold is no number for a model.
+    // A model cannot use a number that overflows float32.
     if (whole && std::isfinite(static_cast<float>(value))) return "";
     return column(name) + "expected a " + (whole ? "finite " : "") + "number, found '" + short_quote(field) + "'";
   }
@@ -235,7 +235,7 @@ std::vector<Scale> scales_of(const Numbers& numbers, const std::vector<std::int6
     double sum = 0, squares = 0;
     for (const std::int64_t row : rows) sum += value(row);
     const bool one_value = std::ranges::all_of(rows, [&](std::int64_t row) { return value(row) == value(rows.front()); });
-    const double mean = one_value ? value(rows.front()) : sum / count;  // a rounded sum is no multiple of the value
+    const double mean = one_value ? value(rows.front()) : sum / count;  // a rounded sum is not an exact multiple of the value
     for (const std::int64_t row : rows) squares += (value(row) - mean) * (value(row) - mean);
     scales[i].mean = mean;
     if (squares > 0) scales[i].std = std::sqrt(squares / count);

@@ -25,7 +25,8 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
     if (text_.starts_with('"')) {
       fields.push_back(quoted_field());
     } else {
-      const std::string_view first = text_.substr(0, kMostFieldBytes + 1);  // a search through the whole file is not needed
+      const std::string_view first = text_.substr(0, kMostFieldBytes + 1);  // limits the search: it need not read the whole
+                                                                            // file
       std::string_view field = first.substr(0, first.find_first_of(",\n"));
       require_field_of(field.size());
       text_.remove_prefix(field.size());

@@ -1,5 +1,5 @@
-// The records of a CSV file (RFC 4180): fields between commas, those in quotes with anything in them, "" for a quote. Lines may
-// end as on Windows, a byte order mark is skipped, and so are empty lines. csv_file.cpp calls it. Pure.
+// Parses the records of a CSV file (RFC 4180): fields are separated by commas. Quoted fields may contain anything, with "" for
+// a quote. Accepts Windows line ends, and skips a byte order mark and empty lines. Called by csv_file.cpp. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ class CsvRecords {
  public:
   static constexpr std::size_t kMostFieldBytes = std::size_t{1} << 20;
 
-  // `name` is for errors. Both outlive it.
+  // `name` is for error messages. Both arguments must outlive the object.
   CsvRecords(std::string_view text, const std::string& name);
 
-  // Takes the next record into `fields`; false: there is none. Throws UsageError for quotes that are not closed or not followed
-  // by a comma, and for a field of more than kMostFieldBytes.
+  // Reads the next record into `fields`; false at the end. Throws UsageError for an unclosed quote, for a closing quote without
+  // a comma behind it, and for a field of more than kMostFieldBytes.
   bool next(std::vector<std::string>& fields);
-  // In which line the last record began, counted from 1.
+  // Line in which the last record began, counted from 1.
   std::int64_t line() const { return line_; }
 
  private:
@@ -28,7 +28,7 @@ class CsvRecords {
   void require_field_of(std::size_t bytes) const;
   bool at_line_end() const { return text_.empty() || text_.front() == '\n' || text_.starts_with("\r\n"); }
 
-  std::string_view text_;  // what is left
+  std::string_view text_;  // the unread rest
   const std::string& name_;
   std::int64_t line_ = 0;
   std::int64_t next_line_ = 1;

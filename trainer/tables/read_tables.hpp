@@ -1,4 +1,4 @@
-// Tables and arrays as data.type says: what a worker's life calls.
+// Reads tables and arrays for the data.type of the config. Called by trainer/life.
 #pragma once
 
 #include "common/config/train_config.hpp"
@@ -6,10 +6,11 @@
 
 namespace ddprun::trainer {
 
-// Of a training sample, from headers alone. For data.type "csv" and "arrays"; throws as describe_csv() and describe_arrays().
+// Describes a training sample from headers alone, for data.type "csv" and "arrays". Throws the errors of describe_csv() and
+// describe_arrays().
 Description describe_table(const DataConfig& config);
 
-// Both splits; throws as read_csv() and read_arrays().
+// Reads both splits. Throws the errors of read_csv() and read_arrays().
 Sources read_tables(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Samples that are rows of numbers, each with what is to be predicted of it, as a Source. Its batches are {inputs float32 [n,
-// ...], targets: classes int64 [n] or numbers float32 [n, k]}, each sample of weight 1. Nothing about them is random.
+// Rows of numbers with their targets, as a Source. A batch is {inputs float32 [n, ...], targets: classes int64 [n] or numbers
+// float32 [n, k]}. Each sample has weight 1. Nothing is random.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +19,11 @@ struct Table {
 
 std::shared_ptr<const Source> table_source(Table table);
 
-// What a row looks like.
+// Describes a row.
 Description describe_row(std::vector<std::int64_t> inputs, DataConfig::Predict predict, std::int64_t numbers = 1);
 
-// How many rows to use of `found`: `asked`, or all where that is 0. Throws UsageError where there are fewer; `key` names what
-// asked, `file` where they are.
+// Number of rows to use of `found`: `asked`, or all if that is 0. Throws UsageError if there are fewer. `key` names the config
+// key, `file` the file of the rows.
 std::int64_t rows_to_use(std::int64_t asked, std::int64_t found, const char* key, const std::string& file);
 
 }  // namespace ddprun::trainer

@@ -59,7 +59,7 @@ class Classification : public Task {
     return forward(*model, images, config_.channels_last);
   }
 
-  // Pictures and labels are mixed alike, as torchvision's MixUp does: each label is a probability of all classes.
+  // Mixes images and labels with the same weights, as torchvision's MixUp does. A mixed label has a probability for each class.
   at::Tensor mixed_loss(torch::nn::Module& module, const Batch& batch) const {
     const at::Tensor& images = batch.tensors.at(0);
     const at::Tensor own = batch.own_part.view({-1, 1}), other = 1 - own;
@@ -69,7 +69,7 @@ class Classification : public Task {
       return part.view(sizes);
     };
     const at::Tensor logits = logits_of(module, images * of_pictures(own) + batch.partners.at(0) * of_pictures(other));
-    // Not one_hot(), which looks at the labels and so waits for a GPU.
+    // one_hot() would read the labels and so wait for a GPU.
     const at::Tensor classes = at::arange(logits.size(1), batch.tensors.at(1).options());
     const auto certain = [&](const at::Tensor& labels) { return labels.unsqueeze(1).eq(classes).to(at::kFloat); };
     const at::Tensor targets = certain(batch.tensors.at(1)) * own + certain(batch.partners.at(1)) * other;

@@ -1,5 +1,5 @@
-// Pictures into classes by mlp, cnn or resnet18: cross entropy, and as figures the loss and the accuracy. Batches are {images,
-// labels} as trainer/data/pictures.hpp has them.
+// Classifies images with mlp, cnn or resnet18: cross entropy loss, with the metrics loss and accuracy. Batches are {images,
+// labels} as in trainer/data/pictures.hpp.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// Of the config it reads `model`, `data.classes`, `seed`, `label_smoothing`, `precision` and `channels_last`.
+// Reads `model`, `data.classes`, `seed`, `label_smoothing`, `precision` and `channels_last` of the config.
 std::unique_ptr<Task> classification(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// The next token of a text by a GPT: cross entropy, and as figure the loss. Batches are {tokens, next tokens} as
-// trainer/tokens/token_file.hpp has them, and count by tokens.
+// Predicts the next token of a text with a GPT: cross entropy loss, with the metric loss. Batches are {tokens, next tokens} as
+// in trainer/tokens/token_file.hpp, weighted by tokens.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,11 @@
 
 namespace ddprun::trainer {
 
-// What each of these tokens [n, positions] sees: of a document its own tokens, where the config tells documents apart.
+// The tokens to which each of `tokens` [n, positions] attends: only those of its own document if the config separates
+// documents.
 TextContext context_of(const at::Tensor& tokens, const DataConfig& config);
 
-// Of the config it reads `model`, `data.vocab_size`, `data.end_of_document`, `seed` and `label_smoothing`.
+// Reads `model`, `data.vocab_size`, `data.end_of_document`, `seed` and `label_smoothing` of the config.
 std::unique_ptr<Task> language_model(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Numbers to be predicted: a model of the config with an output for each, the mean squared error. Batches are {inputs float32
-// [n, ...], numbers float32 [n, k]}.
+// Predicts numbers: a model of the config with one output for each, and the mean squared error. Batches are {inputs float32 [n,
+// ...], numbers float32 [n, k]}.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// Its figures are "loss", the mean squared error, and "mean_absolute_error", both over samples and outputs.
+// Its metrics are "loss", the mean squared error, and "mean_absolute_error", both over samples and outputs.
 std::unique_ptr<Task> regression(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// Tokens that are looked for in a text before it is cut into words, such as "<|endoftext|>". At each place the longest one that
-// fits is taken, as tokenizers does it. They lie in a tree of their bytes, so a search costs the text's length times the
-// longest token's, however many tokens there are. Pure.
+// Finds tokens such as "<|endoftext|>" in a text before it is cut into words. At each place it takes the longest token that
+// matches, as tokenizers does. The tokens form a trie of bytes. So a search costs the text's length times the longest token's,
+// for any number of tokens. Pure.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace ddprun::trainer {
 class AddedTokens {
  public:
   struct Found {
-    std::size_t begin = 0;  // the text's length: there is none
+    std::size_t begin = 0;  // the text's length if there is none
     std::size_t bytes = 0;
     std::uint32_t id = 0;
   };
 
-  // A text that is there already keeps its number.
+  // A text that was added before keeps its number.
   void add(std::string_view text, std::uint32_t id);
-  // The first one in `text`.
+  // The first token in `text`.
   Found next_in(std::string_view text) const;
 
  private:

@@ -19,7 +19,7 @@ namespace ddprun::trainer {
 namespace {
 
 using Id = std::uint32_t;
-constexpr std::size_t kMostRemembered = 1 << 18;  // words whose tokens are kept while a text is read
+constexpr std::size_t kMostRemembered = 1 << 18;  // number of words whose tokens are cached while a text is encoded
 
 struct Merge {
   std::size_t rank = 0;
@@ -100,7 +100,7 @@ class BpeVocabulary : public Vocabulary {
     if (whole_words_) {
       if (const auto found = ids_.find(word); found != ids_.end()) return {found->second};
     }
-    // Parts form a list; one that was merged into the part before it has no length. A pair that waits may have changed since.
+    // Parts form a linked list. A part that was merged into the one before it has no length. A queued pair may be outdated.
     struct Part {
       Id id = 0;
       std::size_t before = 0, after = 0;
@@ -112,7 +112,7 @@ class BpeVocabulary : public Vocabulary {
     for (std::size_t i = 0; i < end; ++i) {
       parts.push_back({.id = of_byte_[static_cast<unsigned char>(word[i])], .before = i == 0 ? end : i - 1, .after = i + 1});
     }
-    using Waiting = std::tuple<std::size_t, std::size_t, Id>;  // rank, place, what it becomes: the first of the lowest rank
+    using Waiting = std::tuple<std::size_t, std::size_t, Id>;  // rank, place, merged token: ordered by rank, then by place
     std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
     const auto consider = [&](std::size_t place) {
       if (place == end || parts[place].after == end) return;

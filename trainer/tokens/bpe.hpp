@@ -1,6 +1,6 @@
-// Byte-level BPE (Sennrich et al. 2016, as GPT-2 has it): a text is cut into words, each word's bytes are tokens, and pairs of
-// neighbours are merged by the order of the merges, until there is none left. The same tokens as Hugging Face's tokenizers
-// give. Bytes that are no UTF-8 become U+FFFD, as Python's "replace" makes them before a tokenizer of its sees them.
+// Byte-level BPE (Sennrich et al. 2016, in GPT-2's form): cuts a text into words, and makes each byte a token. Then it merges
+// neighbouring pairs in the order of the merges, until none is left. Gives the same tokens as Hugging Face's tokenizers.
+// Invalid UTF-8 becomes U+FFFD, as with Python's "replace" before one of its tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace ddprun::trainer {
 
 struct Bpe {
   struct Token {
-    std::string bytes;  // what it stands for
+    std::string bytes;  // the bytes that the token represents
     std::uint32_t id = 0;
   };
-  std::vector<Token> tokens;                                // a token for each of the 256 bytes among them
-  std::vector<std::pair<std::string, std::string>> merges;  // in bytes, the first one first
-  std::vector<Token> added;                                 // looked for in the text before it is cut into words
-  bool prefix_space = false;                                // a space is put before a text that begins with none
-  bool whole_words = false;                                 // a word that is a token is taken as it is, whatever the merges say
+  std::vector<Token> tokens;                                // must have a token for each of the 256 bytes
+  std::vector<std::pair<std::string, std::string>> merges;  // pairs of bytes; the first merge has priority
+  std::vector<Token> added;                                 // matched in the text before it is cut into words
+  bool prefix_space = false;                                // puts a space before a text that begins with none
+  bool whole_words = false;                                 // a word that is a token is not split, whatever the merges say
 };
 
-// Throws UsageError for a byte without a token and for a merge of what is no token, or into none.
+// Throws UsageError for a byte without a token, and for a merge whose parts or result are not tokens.
 std::shared_ptr<const Vocabulary> make_bpe(const Bpe& bpe);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// The vocabulary of text without one.
+// The vocabulary of a text whose config names none: bytes.
 #include "trainer/tokens/utf8.hpp"
 #include "trainer/tokens/vocabulary.hpp"
 

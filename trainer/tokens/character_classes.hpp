@@ -1,11 +1,11 @@
-// What GPT-2's pattern of words asks of a character.
+// The character classes in GPT-2's pattern of words.
 #pragma once
 
 namespace ddprun::trainer {
 
 enum class CharacterClass { kOther, kLetter, kNumber, kSpace };
 
-// Unicode's categories L and N, and White_Space.
+// By Unicode's categories L and N, and White_Space.
 CharacterClass class_of(char32_t code);
 
 }  // namespace ddprun::trainer

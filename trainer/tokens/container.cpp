@@ -25,7 +25,7 @@ bool is_bzip2(std::string_view bytes) {
   return bytes.size() >= 10 && bytes[3] >= '1' && bytes[3] <= '9' && bytes.substr(4, 6) == "1AY&SY"sv;
 }
 
-// Protocols 4 and 5 begin with a frame, whose length has 8 bytes of which the upper ones are 0.
+// Protocols 4 and 5 begin with a frame. Its length has 8 bytes, and the upper ones are 0.
 bool is_pickle(std::string_view bytes) {
   return bytes.size() >= 11 && bytes.substr(8, 3) == "\0\0\0"sv;
 }
@@ -34,7 +34,7 @@ bool is_tar(std::string_view bytes) {
   return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar"sv;
 }
 
-// The length of a header, which begins with a brace.
+// The header's length comes first, then the header, which begins with a brace.
 bool is_safetensors(std::string_view bytes) {
   if (bytes.size() < 10 || (bytes.substr(8, 2) != "{\""sv && bytes.substr(8, 2) != "{}"sv)) return false;
   return bytes.substr(4, 4) == "\0\0\0\0"sv;
@@ -43,13 +43,13 @@ bool is_safetensors(std::string_view bytes) {
 struct Container {
   std::string_view magic;  // the first bytes
   std::string_view name;
-  bool (*more_fields)(std::string_view bytes) = nullptr;  // for a short magic: what else holds for such a file
+  bool (*more_fields)(std::string_view bytes) = nullptr;  // further checks if the magic is short
 };
 
 constexpr std::array kContainers{
     Container{"\x93NUMPY"sv, "a NumPy array (.npy)"},
     Container{"PK\3\4"sv, "a zip archive (.zip, .npz, .pt)"},
-    Container{"PK\5\6"sv, "a zip archive (.zip, .npz, .pt)"},  // an empty one
+    Container{"PK\5\6"sv, "a zip archive (.zip, .npz, .pt)"},  // an empty archive
     Container{"PAR1"sv, "a Parquet file"},
     Container{"ARROW1\0\0"sv, "an Arrow file"},
     Container{"\x28\xb5\x2f\xfd"sv, "a zstd file"},

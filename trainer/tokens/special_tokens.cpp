@@ -27,7 +27,7 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::array kKeysOfTokens{"bos_token",           "eos_token", "unk_token",  "sep_token",
                                    "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
                                    "extra_special_tokens"};
-// Tokenizers of transformers that cut a text into words by GPT-2's pattern.
+// Tokenizer classes of transformers that cut a text into words by GPT-2's pattern.
 constexpr std::array<std::string_view, 10> kClassesWithWordsOfGpt2{"",
                                                                    "GPT2Tokenizer",
                                                                    "RobertaTokenizer",
@@ -39,7 +39,7 @@ constexpr std::array<std::string_view, 10> kClassesWithWordsOfGpt2{"",
                                                                    "TokenizersBackend",
                                                                    "CodeGenTokenizer"};
 
-// An empty object where there is no such file.
+// Returns an empty object if the file does not exist.
 TokenJson read_if_there(const fs::path& file) {
   constexpr std::size_t kMostBytes = std::size_t{1} << 26;
   std::error_code unknown;
@@ -56,10 +56,10 @@ TokenJson read_if_there(const fs::path& file) {
 
 class SpecialTokens {
  public:
-  // `numbers`: of tokens, by their text.
+  // `numbers`: from a token's text to its number.
   SpecialTokens(const TokenJson& numbers, const fs::path& file) : numbers_(numbers), file_(file) {}
 
-  // A text, an object with "content", or a list or an object of these.
+  // `named`: a text, an object with "content", or a list or an object of these.
   void add(const TokenJson& named, std::optional<std::uint32_t> id = {}) {
     if (named.is_string()) return add_text(named.get<std::string>(), id);
     if (named.is_array()) {
@@ -116,7 +116,7 @@ void require_words_of_gpt2(const TokenJson& config, const fs::path& file) {
                    "tokenizer.json");
 }
 
-// Of a folder with none of the three files.
+// For a folder without any of the three files.
 void add_entries_in_brackets(Bpe& bpe, const TokenJson& vocabulary, std::map<std::string, std::uint32_t>& tokens) {
   std::unordered_set<std::string> made;
   for (const auto& [left, right] : bpe.merges) made.insert(left + right);

@@ -23,13 +23,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie in memory");
 
-// llm.c's: 256 numbers of 32 bits, of which the first three say what it is, in which version, and how many tokens follow. Its
-// files for GPT-2 and for Llama 3 differ in the first two.
+// Header of llm.c: 256 numbers of 32 bits. The first three are the magic, the version and the number of tokens. GPT-2 and Llama
+// 3 files differ in the first two.
 constexpr std::size_t kHeaderBytes = 1024;
 struct HeaderKind {
   std::int32_t magic = 0;
   std::int32_t version = 0;
-  std::size_t width = 0;  // bytes of a token
+  std::size_t width = 0;  // bytes per token
 };
 constexpr std::array<HeaderKind, 2> kHeaderKinds{{{20240520, 1, sizeof(std::uint16_t)}, {20240801, 7, sizeof(std::uint32_t)}}};
 
@@ -47,8 +47,8 @@ std::int64_t read_at(const char* from) {
 }
 
 struct Tokens {
-  std::string_view bytes;  // without a header
-  std::size_t width = 1;   // bytes of one
+  std::string_view bytes;  // without the header
+  std::size_t width = 1;   // bytes per token
 
   std::int64_t count() const { return static_cast<std::int64_t>(bytes.size() / width); }
   std::int64_t at(std::int64_t place) const {
@@ -126,7 +126,7 @@ class TokenSource : public Source {
   Description describe() const override {
     return {.tensors = {{.sizes = {block_}, .type = at::kLong}, {.sizes = {block_}, .type = at::kLong}}};
   }
-  // Reads the sample where documents are told apart.
+  // Reads the sample if documents are separated.
   double weight(std::int64_t sample) const override {
     std::int64_t predicted = block_;
     for (std::int64_t i = 0; end_of_document_ && i < block_; ++i) {
@@ -169,7 +169,7 @@ class TokenSource : public Source {
   }
 
   std::filesystem::path file_;
-  std::unique_ptr<const MappedFile> mapped_;  // null where the text was encoded
+  std::unique_ptr<const MappedFile> mapped_;  // null if the text was encoded in memory
   std::vector<std::uint32_t> encoded_;
   Tokens tokens_;
   std::int64_t block_;

@@ -1,5 +1,5 @@
-// Text into tokens and back: by bytes, or by a byte-level BPE vocabulary (bpe.hpp). Who reads a text to train on and who writes
-// one by a model call it.
+// Converts text to tokens and back: by bytes, or by a byte-level BPE vocabulary (bpe.hpp). Used to read training text and to
+// write generated text.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // Tokens count from 0 to below this.
+  // Number of tokens; they count from 0.
   virtual std::int64_t size() const = 0;
   virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
-  // What a token stands for; a character of UTF-8 may be spread over several. U+FFFD for one that stands for nothing.
+  // The bytes that a token represents. A UTF-8 character may extend over several tokens. U+FFFD for a number without a token.
   virtual std::string bytes_of(std::int64_t token) const = 0;
 };
 

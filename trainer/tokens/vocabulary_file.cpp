@@ -25,15 +25,15 @@ namespace {
 namespace fs = std::filesystem;
 using JsonValue = nlohmann::json;
 
-// Limits of a file, each named in the message for a file that breaks it.
+// Limits of a file. A message for a file that exceeds one names it.
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 27;
 constexpr JsonLimits kJsonLimits{.depth = 32, .entries = "tokens"};
 constexpr std::size_t kMostAdded = std::size_t{1} << 20;
-constexpr std::size_t kMostAddedBytes = 256;  // of one
-// Numbers may have gaps, and a table has a place for each number below the highest.
+constexpr std::size_t kMostAddedBytes = 256;  // bytes of one token
+// Numbers may have gaps, and the table has an entry for each number up to the highest.
 constexpr std::size_t kMostGaps = 65'536;
 
-// The bytes that stand in these files as other characters, GPT-2's bytes_to_unicode(): what is printed badly follows 255.
+// GPT-2's bytes_to_unicode(): these files write unprintable bytes as characters from 256 on.
 std::map<char32_t, char> bytes_by_character() {
   std::map<char32_t, char> bytes;
   char32_t next = 256;
@@ -44,7 +44,7 @@ std::map<char32_t, char> bytes_by_character() {
   return bytes;
 }
 
-// What a token stands for; one with other characters stands for itself.
+// The bytes that a spelling represents. A token with other characters represents itself.
 std::string bytes_of_spelling(std::string_view spelling) {
   static const std::map<char32_t, char> kBytes = bytes_by_character();
   std::string bytes;
@@ -109,7 +109,7 @@ std::vector<Bpe::Token> tokens_listed(const JsonValue& vocabulary) {
   return tokens;
 }
 
-// "left right"
+// Parses "left right".
 std::pair<std::string, std::string> merge_in(std::string_view text) {
   const std::size_t space = text.find(' ');
   const bool two = space != std::string_view::npos && space > 0 && space + 1 < text.size() &&
@@ -147,7 +147,7 @@ std::vector<std::pair<std::string, std::string>> merges_in(const JsonValue& list
   return merges;
 }
 
-// The value behind these keys; null where there is none.
+// The value at a JSON pointer; null if there is none.
 JsonValue value_at(const JsonValue& json, const std::string& pointer) {
   const JsonValue::json_pointer place(pointer);
   return json.contains(place) ? json.at(place) : JsonValue();
@@ -175,7 +175,7 @@ std::vector<Bpe::Token> added_in(const JsonValue& json) {
   return added;
 }
 
-// Everything that would change what tokens a text has is either followed or refused.
+// Applies every setting that affects the tokens of a text, or refuses the file.
 Bpe bpe_in(const JsonValue& json) {
   require(json.is_object(), "expected an object");
   const auto require_unset = [&json](const std::string& pointer) {

@@ -12,7 +12,7 @@ struct Run {
   std::size_t last = 0;  // bytes of its last character
 };
 
-// The characters of that class that a text begins with.
+// The longest prefix of a text that consists of characters of that class.
 Run run_of(CharacterClass wanted, std::string_view text) {
   Run run;
   while (run.bytes < text.size()) {
@@ -35,7 +35,8 @@ std::size_t first_word(std::string_view text) {
   const CharacterClass kind = class_of(first_character(rest).code);
   if (kind != CharacterClass::kSpace) return space + run_of(kind, rest).bytes;
   const Run spaces = run_of(CharacterClass::kSpace, text);
-  // The last one belongs to what follows, which may begin with a space, unless nothing follows or it is alone.
+  // The last space belongs to the next word, which may begin with one. It stays here if it is the only one, or at the end of
+  // the text.
   const bool to_the_end = spaces.bytes == text.size() || spaces.bytes == spaces.last;
   return to_the_end ? spaces.bytes : spaces.bytes - spaces.last;
 }

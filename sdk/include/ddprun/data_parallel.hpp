@@ -1,6 +1,6 @@
-// DistributedDataParallel for a loop of your own: c10d's Reducer, with the order of calls of Python's wrapper. Gradients are
-// summed over the ranks while backward still runs, and their mean is in .grad() afterwards, the same on all ranks. Buffers
-// (batch norm's statistics) are rank 0's after each summed pass.
+// DistributedDataParallel for a training loop of your own: c10d's Reducer, called in the same order as by the Python wrapper.
+// Gradients are summed over the ranks while backward still runs. Afterwards .grad() holds their mean, the same on all ranks.
+// Each summed pass copies rank 0's buffers, such as the statistics of batch norm, to all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,38 +19,38 @@ namespace ddprun {
 class Group;
 class State;
 
-// As the arguments of torch.nn.parallel.DistributedDataParallel.
+// The same meaning as the arguments of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
   double bucket_mb = 25;
   double first_bucket_mb = 1;
-  bool find_unused_parameters = false;  // else every parameter has to get a gradient in each summed pass
+  bool find_unused_parameters = false;  // if false, every parameter must get a gradient in each summed pass
   bool static_graph = false;
 };
 
-// The training thread's alone. One for a model and a group; ends before the group does.
+// For the training thread only. One object for each model and group; destroy it before the group.
 class DataParallel {
  public:
-  // For a Job's loop: ranks hold the same state already, and the order of gradients' buckets is part of it, so that a run that
-  // was interrupted adds up in the same order. Collective, as the next.
+  // For the loop of a Job, where the ranks hold the same state already. The order of the gradient buckets is part of that
+  // state, so an interrupted run sums in the same order when it resumes. Collective, as is the next constructor.
   DataParallel(State& state, const Group& group, const DataParallelOptions& options = {});
-  // For any process group; null: a single process. All ranks begin with rank 0's parameters and buffers. Throws
-  // ddprun::UsageError on all ranks when their models differ in names, shapes or types.
+  // For any process group; null means a single process. All ranks begin with rank 0's parameters and buffers. Throws
+  // ddprun::UsageError on all ranks if their models differ in names, shapes or types.
   DataParallel(torch::nn::Module& model, c10::intrusive_ptr<c10d::ProcessGroup> group, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Drops all gradients; before each step. The optimizer's zero_grad() does the same.
+  // Drops all gradients. Call before each step. The optimizer's zero_grad() does the same.
   void zero_grad();
 
   enum class Sum { kNow, kLater };
-  // `loss` is called once, computes a micro-batch's mean loss (a scalar), and backward runs through it, multiplied by `weight`.
-  // With kLater nothing is exchanged: gradients add up until a call with kNow, the last micro-batch of the step, which is
-  // collective. Returns the loss as it was, without its graph. Throws ddprun::UsageError for a loss that is no scalar, and
-  // std::runtime_error naming the parameters that got no gradient.
+  // Calls `loss` once, which computes the mean loss of a micro-batch (a scalar). Backward runs through that loss, multiplied by
+  // `weight`. With kLater nothing is exchanged, and gradients accumulate until a call with kNow. Use kNow for the last
+  // micro-batch of a step; it is collective. Returns the unweighted loss without its graph. Throws ddprun::UsageError if the
+  // loss is not a scalar. Throws std::runtime_error with the names of the parameters that got no gradient.
   at::Tensor backward(const std::function<at::Tensor()>& loss, double weight = 1, Sum sum = Sum::kNow);
 
-  // How long backward() has waited for other ranks since the last call. 0 on a GPU, where only the device waits.
+  // Time for which backward() has waited for other ranks since the last call. 0 on a GPU, where only the device waits.
   std::chrono::nanoseconds take_waited();
 
  private:

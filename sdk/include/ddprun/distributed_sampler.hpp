@@ -11,22 +11,22 @@ namespace ddprun {
 
 struct DistributedShare {
   std::int64_t epoch = 0;             // counted from 0
-  std::vector<std::int64_t> samples;  // indices from 0, never none
-  // What this rank's mean loss counts for, so that the mean over ranks, which DataParallel makes, is that over the global
-  // batch: 1 where all have equally many. 0 where a smaller last batch left nothing for this rank: `samples` then has one of
-  // another rank, since every rank has to run backward.
+  std::vector<std::int64_t> samples;  // indices from 0; never empty
+  // Weight of this rank's mean loss. With it, the mean over ranks that DataParallel computes is the mean over the global batch.
+  // It is 1 if all ranks have the same number of samples. It is 0 if a smaller last batch left no sample for this rank.
+  // `samples` then holds a sample of another rank, since every rank must run backward.
   double weight = 1;
 };
 
-// One thread at a time: it keeps the order of the newest epoch.
+// For one thread at a time: it caches the order of the newest epoch.
 class DistributedSampler {
  public:
-  // `batch_size` is that of all ranks together. Throws ddprun::UsageError (std::runtime_error) unless both are above 0.
+  // `batch_size` is the global batch size. Throws ddprun::UsageError (std::runtime_error) unless both numbers are above 0.
   DistributedSampler(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed = 0);
 
   std::int64_t steps_per_epoch() const { return (samples_ + batch_size_ - 1) / batch_size_; }
 
-  // For the step that comes after `finished` ones, 0 <= rank < world.
+  // Share of the step after `finished` finished steps; 0 <= rank < world.
   DistributedShare share(std::int64_t finished, int rank, int world);
 
  private:

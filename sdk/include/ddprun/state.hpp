@@ -1,5 +1,5 @@
-// What must survive in a training loop of your own: a model, its optimizer, the number of finished steps. ddprun::Job hands it
-// to a worker that has just been started, ddprun::Checkpointing saves it, ddprun::DataParallel trains it.
+// The state that must survive a failure in a training loop of your own: a model, its optimizer and the number of finished
+// steps. ddprun::Job sends it to a newly started worker, ddprun::Checkpointing saves it, ddprun::DataParallel trains it.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,31 @@ class Optimizer;
 
 namespace ddprun {
 
-// The training thread's alone. Model and optimizer are shared with you and stay yours; from the first step on tensors may
-// change their values and nothing else: no parameter comes or goes, or gets another shape.
+// For the training thread only. The caller shares the model and owns the optimizer. From the first step on, only the values of
+// tensors may change. Do not add, remove or reshape parameters.
 class State {
  public:
-  // `model` on its device already, `optimizer` of parameters of that model: torch::optim's SGD, Adam, AdamW, RMSprop or
-  // Adagrad. A parameter that is frozen (requires_grad false) is saved and not trained; one that the model has under two names
-  // counts once. `optimizer` must outlive this. Throws ddprun::UsageError (std::runtime_error) for another optimizer, or one
-  // with parameters that the model lacks.
+  // `model` must be on its device already. `optimizer` must hold parameters of that model and be torch::optim's SGD, Adam,
+  // AdamW, RMSprop or Adagrad. A frozen parameter (requires_grad false) is saved but not trained. A parameter with two names in
+  // the model counts once. `optimizer` must outlive this object. Throws ddprun::UsageError (std::runtime_error) for another
+  // optimizer, or if it holds parameters that the model lacks.
   State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Finished steps of the whole training. Position in the data, learning rate and random numbers should follow from it, so that
-  // a run that was interrupted computes the same as one that was not.
+  // Number of finished steps of the whole training. Derive the data position, learning rate and random numbers from it. Then an
+  // interrupted run computes the same as an uninterrupted one.
   std::int64_t step() const;
 
-  // The optimizer's step, and the step counts as finished. Once a step, when all gradients are summed: between this and the
-  // last exchange with other ranks nothing may fail that can't fail on all of them.
+  // Runs the optimizer's step and counts the step as finished. Call it once per step, after the last collective. Between that
+  // collective and this call, allow only errors that occur on every rank: else the ranks' states differ.
   void update();
 
-  // Numbers that survive as well, by name: the best accuracy so far, a loss scale. The same on all ranks.
+  // Named numbers that survive too, such as the best accuracy so far or a loss scale. They must be the same on all ranks.
   std::map<std::string, double>& values();
 
-  struct Impl;  // of the library
+  struct Impl;  // defined in the library
   Impl& impl() { return *impl_; }
   const Impl& impl() const { return *impl_; }
 

@@ -1,9 +1,10 @@
-// A worker program of your own: a Task (the model, its loss, what an evaluation measures), a Source (where samples come from),
-// TaskKeys (what its train.json may say beside ours), and one line, DDPRUN_WORKER, that makes the program. It has all that
-// ddptrain has: its command line and train.json, the agent, restarts, exact resume, live recovery, checkpoints and metrics.
-// sdk/example has a whole one; `ddprun init cpp FOLDER` writes another to begin with.
+// A worker program of your own has four parts: a Task (the model, its loss, the metrics of an evaluation), a Source (the
+// samples), TaskKeys (additional keys of train.json) and the macro DDPRUN_WORKER. The macro defines main(). The program has all
+// features of ddptrain: command line, train.json, agent, restarts, exact resume, live recovery, checkpoints and metrics.
+// sdk/example has a complete program. `ddprun init cpp FOLDER` writes another to start from.
 //
-// Until version 1.0 these headers change with each version: build a worker with the ddprun that starts it. Both sides check.
+// Until version 1.0 these headers change with each version: build a worker with the same ddprun that starts it. Both sides
+// check the version.
 #pragma once
 
 // IWYU pragma: begin_exports
@@ -17,7 +18,7 @@
 #include "trainer/task/task.hpp"
 // IWYU pragma: end_exports
 
-// The main() of a program that trains this Subject (trainer/life/subject.hpp): once, outside of all namespaces.
+// Defines main() of a program that trains this Subject (trainer/life/subject.hpp). Use it once, outside all namespaces.
 #define DDPRUN_WORKER(...)                                                \
   int main(int argc, char** argv) {                                       \
     return ::ddprun::trainer::run_worker_main(argc, argv, (__VA_ARGS__)); \

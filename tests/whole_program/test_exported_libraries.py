@@ -25,7 +25,7 @@ def exporter():
 
 
 def samples(batch: dict, count: int, draw) -> dict:
-    """As the example's, in which there is something to learn."""
+    """Samples like those of the example, from which a model can learn."""
     import torch
 
     if "input_ids" in batch:
@@ -47,7 +47,7 @@ def samples(batch: dict, count: int, draw) -> dict:
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data and its train.json; those of transformers by the command line."""
+    """A folder with each model, its data and its train.json. Models of transformers are exported on the command line."""
     import safetensors.torch
     import torch
 

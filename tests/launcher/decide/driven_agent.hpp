@@ -19,7 +19,7 @@ namespace ddprun::test {
 class DrivenAgent : public testing::Test {
  protected:
   using Lines = std::vector<std::string>;
-  using Words = std::string (*)(const AgentAction&);  // empty: not looked at
+  using Words = std::string (*)(const AgentAction&);  // empty text: this action is not shown
 
   explicit DrivenAgent(Words words) : words_(words) {}
 

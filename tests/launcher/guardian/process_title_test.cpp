@@ -1,4 +1,4 @@
-// What ps and pgrep -f show of a process that was forked without exec.
+// The name that ps and pgrep -f show for a process that was forked without exec.
 #include "launcher/guardian/process_title.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// Whole agents, simulated: each is a rendezvous::Node and an AgentState with the translation between them that ships, and
-// workers that start, end and fail when the test says so. The network is whole and takes half a millisecond; what networks,
-// clocks and records do wrong is the subject of tests/rendezvous/simulation. Here two thousand agents must come to work
-// together, go on when a worker fails or the coordinator loses its power, and end alike.
+// Whole agents, simulated: each is a rendezvous::Node and an AgentState with the production translation between them, and
+// workers that start, end and fail when the test decides. The network is faultless and takes half a millisecond;
+// tests/rendezvous/simulation covers faults of networks, clocks and records. Here two thousand agents must start a round
+// together, continue when a worker fails or the coordinator loses its power, and end in the same way.
 #include "launcher/translation/translation.hpp"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class ManyAgents {
     }
     return true;
   }
-  // All workers of those that are here run in one round of that many nodes.
+  // All workers of the live nodes run in one round of that many nodes.
   bool all_work(int nodes) const { return working_ == nodes * 2 && rounds_at_work().size() == 1; }
   bool all_ended() const { return ended_ == std::ssize(agents_) - lost_; }
 
@@ -83,7 +83,7 @@ class ManyAgents {
     }
     return -1;
   }
-  // Nothing says goodbye.
+  // The lost process sends no goodbye.
   void lose_power_of(int index) {
     Simulated& agent = one(index);
     working_ -= static_cast<int>(agent.workers.size());
@@ -193,7 +193,7 @@ class ManyAgents {
     ++working_;
     EXPECT_LE(rounds_at_work_cheaply(index), 1) << "two rounds at once";
   }
-  // Of the leader and the one that starts: looking at all of them each time would be the square.
+  // Checks only the leader and the node that starts: a check of all nodes each time would cost quadratic time.
   int rounds_at_work_cheaply(int index) const {
     const Simulated& first = agents_.front();
     return !first.workers.empty() && first.round > one(index).round ? 2 : 1;
@@ -312,7 +312,7 @@ TEST(SimulatedAgents, ThousandsLoseAWorkerAndTheirCoordinatorAndEndAlike) {
   ASSERT_TRUE(job.run_until([&] { return job.leader() > 0 && job.all_work(kAgents - 1); }, kAgentsLease + milliseconds(15000)));
   const double again = job.seconds() - lost - 5;
   EXPECT_LT(again, 15);
-  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // a lost node is no failure
+  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // a lost node does not count as a failure
 
   job.all_finish();
   ASSERT_TRUE(job.run_until([&] { return job.all_ended(); }, milliseconds(10000)));

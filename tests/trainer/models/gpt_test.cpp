@@ -1,5 +1,5 @@
-// The language models against the same networks in Python with their attention written out (golden.json), their names, and what
-// they begin with.
+// The language models, their names and their initial weights, compared with the same networks in Python, whose attention is
+// written out (golden.json).
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/Parallel.h>

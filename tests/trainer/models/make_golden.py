@@ -48,7 +48,8 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision's, its shortcut made before the block as its _make_layer does. Without a convolution: the shortcut of He et al. for CIFAR."""
+    """torchvision's BasicBlock. Its shortcut is made before the block, as in torchvision's _make_layer. Without a convolution it is the shortcut of
+    He et al. for CIFAR."""
 
     def __init__(self, inputs, width, stride, convolution):
         super().__init__()
@@ -71,7 +72,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """torchvision's, likewise."""
+    """torchvision's Bottleneck, with its shortcut made before the block as well."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -134,7 +135,7 @@ class Conv1d(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its attention written out."""
+    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel and with its attention written out."""
 
     def __init__(self, layers, heads, width, vocabulary, positions):
         super().__init__()
@@ -170,7 +171,8 @@ class RmsNorm(nn.Module):
 
 
 class Llama(nn.Module):
-    """With the names of Hugging Face's LlamaForCausalLM; each query's head with a copy of its keys and values, pairs turned as complex numbers."""
+    """Llama with the names of Hugging Face's LlamaForCausalLM. Each query's head has a copy of its keys and values, and pairs are rotated as complex
+    numbers."""
 
     def __init__(self, layers, heads, shared_heads, width, inner, vocabulary):
         super().__init__()
@@ -235,7 +237,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """Names, layout and initial weights of timm's VisionTransformer; its squares are cut and multiplied by hand."""
+    """Names, layout and initial weights of timm's VisionTransformer. Its patches are cut and multiplied by hand."""
 
     def __init__(self, channels, height, width, classes, patch=4, layers=2, heads=2, wide=8):
         super().__init__()

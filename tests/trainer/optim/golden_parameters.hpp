@@ -1,4 +1,4 @@
-// The parameters and gradients of make_golden.py's steps, and the comparison with what PyTorch made of them.
+// The parameters and gradients of make_golden.py's steps, and the comparison with PyTorch's results.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,7 +13,7 @@ from agents import NotHere
 def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
     """Yields the words with which a command must begin to run in it."""
     name = f"ddpslow{os.getpid()}"
-    queue = ["burst", "256kb", "latency", "5s"]  # a burst holds several packets of loopback's 64 KiB
+    queue = ["burst", "256kb", "latency", "5s"]  # the burst must hold several of loopback's packets of 64 KiB
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)

@@ -74,7 +74,7 @@ class Side:
             agent.wait()
 
     def script(self, body: str, before: str = "") -> str:
-        """A worker that notes its start after it has run `before`. Whoever reads the note can rely on that."""
+        """A worker that notes its start after it has run `before`. A reader of the note can rely on that."""
         path = self.folder / "worker.sh"
         path.write_text(f"#!/bin/bash\n{before}\n{NOTING}{body}\n", encoding="utf-8")
         path.chmod(0o755)

@@ -31,7 +31,7 @@ import rehearsal  # noqa: E402
 from disks import StallingDisk, stalling_disk  # noqa: E402
 
 RESTARTS = 1000
-BEGINNING_SECONDS = 6  # seconds in which workers send more messages
+BEGINNING_SECONDS = 6  # the beginning of a run, in which workers send more messages
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"

@@ -19,7 +19,7 @@ SMALL_GPT = {"n_layer": 2, "n_head": 2, "n_embd": 32}
 @dataclasses.dataclass
 class Killed:
     write: Callable[[pathlib.Path], None]  # fills a folder with data.dir and the model's files
-    samples: int  # steps in one epoch
+    samples: int  # samples in one epoch
     epochs: int
     settings: dict  # keys of train.json; paths are relative to that folder
 

@@ -1,4 +1,4 @@
-"""Faults drawn from a seed, jobs that they are injected into, and what must hold afterwards. --chaos injects them; a stall of the run
+"""Draws faults from a seed, runs the jobs into which they are injected, and checks the results. --chaos injects the faults; a stall of the run
 directory is made from outside. Shared by test_soak.py and bench/soak_bench.py."""
 
 import contextlib

@@ -177,7 +177,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            absent_data = done.returncode == 2 and "all files that the config names:\n" in done.stderr  # the page's machine, not this one
+            absent_data = done.returncode == 2 and "all files that the config names:\n" in done.stderr  # data that only the page's machine has
             problem = done.stderr if done.returncode and not absent_data else None
         if problem:
             refused.append(f"{page.name}:{command.line}: ddprun {shlex.join(words)}: {problem}")

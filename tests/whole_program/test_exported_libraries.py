@@ -103,7 +103,7 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
 
 @pytest.mark.parametrize("name", ["gpt2", "masked"])
 def test_transformers_begins_with_the_weights_that_were_trained(ddprun, ddptrain_bin, exporter, exported, tmp_path, name):
-    """Tied weights are stored once, and found under both names. A folder of weights is exported with them."""
+    """Tied weights are stored once, and found under both names. The folder of trained weights can be exported again."""
     import safetensors.torch
     import torch
     import transformers

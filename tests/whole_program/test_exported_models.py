@@ -403,7 +403,7 @@ def test_parts_that_build_put_into_evaluation_mode_stay_in_it(exporter, tmp_path
     export.export(built, tmp_path / "model.ddp")
     assert "in evaluation mode in every step, as build() left them with eval(): 1\n" in capsys.readouterr().err
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1  # a trained batch norm takes 2
-    model.eval()  # the whole: it was only loaded so
+    model.eval()  # the whole model in evaluation mode: then it is probably intended, as for a loaded model
     export.export(built, tmp_path / "model.ddp")
     assert capsys.readouterr().err == ""
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 2

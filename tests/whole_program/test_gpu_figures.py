@@ -36,7 +36,7 @@ def test_memory_and_operations_of_the_gpu_are_told(ddprun_bin, pictures, text, t
 
 
 def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, tmp_path):
-    skipping = pytest.importorskip("test_skipped_steps")  # which needs safetensors
+    skipping = pytest.importorskip("test_skipped_steps")  # that module needs safetensors
     for where in {ON, "cpu"}:
         given = skipping.config(tmp_path, bad={40}, device=where)
         skipping.train(ddprun_bin, tmp_path / where, given, workers=1)

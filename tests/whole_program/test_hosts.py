@@ -35,7 +35,7 @@ def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
     hosts.cable(2, "down")
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
     assert said(tmp_path, 0)[2] == "2" and said(tmp_path, 0)[9] == "0"
-    assert not any(lives(pid) for pid in workers)  # it was gone before the others continued
+    assert not any(lives(pid) for pid in workers)  # they were gone before the others continued
     hosts.until_said(2, "no answer from the coordinator for")
     assert "failed" not in hosts.text(2)
 

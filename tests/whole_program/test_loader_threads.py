@@ -17,8 +17,8 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
     content = MODELS[name].config(tmp_path)
     if "path" in content["model"]:
         content["model"] = {**content["model"], "path": str(tmp_path / content["model"]["path"])}
-    content.pop("schedule", None)  # its length would be that of max_steps
-    steps = -(-MODELS[name].samples // content["batch_size"])  # samples in one epoch
+    content.pop("schedule", None)  # the schedule depends on max_steps
+    steps = -(-MODELS[name].samples // content["batch_size"])  # steps in one epoch
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 2, "eval_every_epochs": 1, "eval_batch_size": 9})
     ran(ddprun_bin, tmp_path, "one")
     ran(ddprun_bin, tmp_path, "killed", "data.loader_threads=3", DDPTRAIN_FAULT=f"kill rank=1 step={steps + 2} phase=backward")

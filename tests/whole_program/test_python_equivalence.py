@@ -176,7 +176,7 @@ def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
     folder.mkdir()
     docs = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
     (folder / "train.txt").write_bytes(docs[:samples * block + 1])
-    (folder / "val.txt").write_bytes(docs[-6 * block:])  # of 5 samples
+    (folder / "val.txt").write_bytes(docs[-6 * block:])  # the end of the text, with 5 samples
 
 
 def data_of(folder: pathlib.Path, case: Case) -> dict:
@@ -258,7 +258,7 @@ def compare(ddprun: pathlib.Path, folder: pathlib.Path, case: Case) -> None:
     assert_same_losses(ours, theirs, case)
     scaler = json.loads((folder / "python/scaler.json").read_text(encoding="utf-8"))
     values = json.loads((folder / "run/checkpoints/latest/manifest.json").read_text(encoding="utf-8")).get("values", {})
-    values = {name: value for name, value in values.items() if not name.startswith("skipped_steps.")}  # Python counts none
+    values = {name: value for name, value in values.items() if not name.startswith("skipped_steps.")}  # Python does not count skipped steps
     assert {name: float(value) for name, value in values.items()} == ({"grad_scaler.scale": scaler["scale"], "grad_scaler.growth_tracker": scaler["_growth_tracker"]} if scaler else {})
     evaluated = [(e["step"], e["loss"]) for e in jobs.metrics(folder / "run", "eval")] if case.more.get("eval_every_steps") else []
     assert evaluated == [(e["step"], e["loss"]) for e in map(json.loads, (folder / "python/metrics.jsonl").open(encoding="utf-8")) if e["event"] == "eval"]

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
 SCHEMA = json.loads((ROOT / "docs/schemas/metrics.schema.json").read_text(encoding="utf-8"))
 
-# The clock jumps so that each step is sent: the agent receives only the first and last step of a process, and steps that are 0.2 s apart.
+# The clock jumps, so each step is sent. Without jumps the agent receives only the first and last step of a process, and steps 0.2 s apart.
 CLOCK = """
 import itertools, time
 ticks = itertools.count()

@@ -102,7 +102,7 @@ def test_a_change_between_comparisons_is_found_by_the_next_one(ddprun_bin, data,
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_nothing_is_found_where_nothing_is_wrong(ddprun_bin, data, tmp_path, undisturbed, workers):
-    """The runs have batch norm, whose buffers each rank computes from its own samples, accumulation, and replaced ranks."""
+    """The runs have batch norm (each rank computes its buffers from its own samples), accumulation and replaced ranks."""
     trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
     trained.assert_ended_as(undisturbed(workers, **BATCH_NORM))
     assert trained.failed_rounds == [("signal", "regroup")], trained.ended.stderr

@@ -345,7 +345,7 @@ def test_only_data_of_which_nearly_all_is_in_use_goes_to_huge_pages(spare_code):
 
 
 def of_mapping(pid, address, what):
-    """In kB."""
+    """The value of the field `what` of the mapping at `address`, in kB."""
     inside = False
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()

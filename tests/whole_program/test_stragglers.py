@@ -247,7 +247,7 @@ def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run,
     os.mkfifo(tmp_path / "rank 1 is there")
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
     assert done.returncode == 0, done.stderr
-    # Where ddprun is missing, the attribute is only read.
+    # The saved models are loaded where ddprun is missing.
     code = ("import sys\nsys.modules['ddprun'] = None\nimport torch\nfor name in ('inner.pt0', 'alone.pt0'):\n"
             "    print(torch.load(name, weights_only=False)(torch.ones(2, 4)).shape)\n")
     read = jobs.run([sys.executable, "-c", code], cwd=tmp_path)

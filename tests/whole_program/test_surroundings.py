@@ -181,7 +181,7 @@ def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(
         saved = json.loads((disk / "run" / "checkpoints" / "latest" / "manifest.json").read_text())["step"]
         again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", config, f"max_steps={saved + 1}"])
         assert again.returncode == 0 and f"going on from step {saved}" in again.stdout, again.stdout + again.stderr
-        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # until it ends
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # for the unmount at the end
 
 
 def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate):

@@ -69,7 +69,7 @@ void note(const std::string& line) {
   agent.say(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
   if (part == "save" || part == "surprise") {
     ::signal(SIGTERM, SIG_IGN);
-    if (part == "surprise") {  // rank 0's, once both are known to the agent
+    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so its reports come when the agent has both workers
       const auto op = rank == 0 ? channel::StoreRequest::Op::kGet : channel::StoreRequest::Op::kSet;
       agent.store({.op = op, .keys = {"here"}, .timeout_ms = kPatienceMs});
       for (int step = 10; rank == 0 && step < 10 + surprises; ++step) agent.say(channel::Progress{.step = step});

@@ -188,7 +188,7 @@ TEST_F(HangStateTest, TheEndOfTheRoundEndsAnInquiry) {
   lines(state_->end_round());
   EXPECT_FALSE(timer_.has_value());
   EXPECT_EQ(answers(0, 1, Stage::kLoading), Lines{});
-  EXPECT_EQ(lines(state_->timer_fired(view_, now_)), Lines{});  // it was in the loop's queue
+  EXPECT_EQ(lines(state_->timer_fired(view_, now_)), Lines{});  // the handler was already in the loop's queue
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST_F(Spares, APauseGoesOnThroughARestart) {
   }
   EXPECT_EQ(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(8000));
   EXPECT_EQ(next_round(), Said{"round 1"});
-  later(5000);  // the new round's timer
+  later(5000);  // the timer of the new round
   EXPECT_TRUE(on(TimerFired{AgentTimer::kSpares}).empty());
   EXPECT_LE(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(3000));
   EXPECT_GT(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(2900));

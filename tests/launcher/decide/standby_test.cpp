@@ -269,7 +269,7 @@ TEST_F(AgentWithStandbys, AnyOrderOfEventsKeepsProcessesApart) {
     events_.clear();
     timers_.clear();
     job(2 + below(3), 1 + below(3), 1 + below(5));
-    std::map<int, int> number_of;  // of the living workers
+    std::map<int, int> number_of;  // number of each living worker, by rank
     std::set<int> waiting;
     for (int rank = 0; rank < world_; ++rank) number_of[rank] = rank;
     bool sweeping = false, finished = false;

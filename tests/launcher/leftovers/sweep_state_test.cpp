@@ -92,7 +92,7 @@ TEST_F(SweepStateTest, TheNextRoundDoesNotWaitForAnOrphanThatHoldsNothing) {
   EXPECT_TRUE(order(How::kEnd, {{.pid = 7}}, /*next_round=*/true).swept);
   EXPECT_TRUE(state_.take_end_of_round());
   EXPECT_TRUE(state_.has_only_kept());
-  EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{7});  // while the next round runs
+  EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{7});  // during the next round
   EXPECT_FALSE(now_there({}).swept);
 }
 
@@ -124,7 +124,7 @@ TEST_F(SweepStateTest, APersonWhoInsistsKillsWhatAStopAwaits) {
 TEST_F(SweepStateTest, AWorkerThatIsStoppedCountsAsRunningUntilNothingOfItIsLeft) {
   worker_left(0, Ended::kStopped, {{.pid = 7, .worker = 0, .reached = true}});
   EXPECT_TRUE(keeps(0));
-  const auto orders = after(milliseconds(100'000));  // the agent has the deadline
+  const auto orders = after(milliseconds(100'000));  // the deadline is the agent's task
   EXPECT_TRUE(orders.kill.empty() && orders.terminate.empty());
   EXPECT_TRUE(keeps(0));
   now_there({});

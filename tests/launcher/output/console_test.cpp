@@ -122,7 +122,7 @@ TEST_F(ConsoleTest, TheEndIsTimedByAClockThatNobodySets) {
   ConsoleWriter writer(io, out_[1], err_[1]);
   Console console(plan_, {}, writer);
   console.on(RunStarted{1000 * kSecond, 1});
-  RunEnded ended{0, "done", 0, 1000 * kSecond};  // training went back to an earlier step meanwhile
+  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back meanwhile
   ended.seconds = 83;
   console.on(ended);
   EXPECT_NE(read_now(out_[0]).find(" in 1 min 23 s"), std::string::npos);

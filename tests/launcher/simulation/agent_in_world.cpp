@@ -509,9 +509,9 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // as its node has it
+  bool in_a_round_ = false;  // from the node's point of view
   bool owes_end_ = false;
-  int owed_for_ = 0;  // s
+  int owed_for_ = 0;  // seconds
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ enum class Flaw {
   kNone,
   kHidesFailures,           // ReportFailure is not sent
   kFailsAfterCutOff,        // a worker that the guardian has killed counts as a failure
-  kIsOverEarly,             // reports the round as over as soon as it is told to end it
+  kIsOverEarly,             // reports the round as over as soon as it is ordered to end it
   kCallsStoppedDone,        // a script that ended with 0 after it was stopped counts as done
   kCallsEndedSaved,         // a round that was to be saved counts as saved
   kSavesAtOwnStep,          // does not wait for the agreed step of all nodes

@@ -106,13 +106,13 @@ class ManyAgents {
   struct Simulated {
     std::unique_ptr<Node> node;
     std::optional<AgentState> state;
-    std::set<int> workers{};  // local ranks
+    std::set<int> workers{};  // their local ranks
     int round = -1;
-    std::uint64_t starts = 0;  // of workers
+    std::uint64_t starts = 0;  // how often workers were started
     std::map<AgentTimer, std::uint64_t> timers{};
     std::uint64_t next_timer = 0;
     std::uint64_t tick = 0;
-    std::map<LinkId, std::pair<int, LinkId>> links{};  // the other end
+    std::map<LinkId, std::pair<int, LinkId>> links{};  // the other end of each connection
     LinkId next_accepted = 1;
     bool ended = false;
   };
@@ -226,7 +226,7 @@ class ManyAgents {
   void do_for_node(int index, const member_action::Dial& action) {
     const int to = std::stoi(action.address.host);
     later(kOnTheWay, [this, index, to, link = action.link] {
-      if (!one(to).node) {  // without power: no answer
+      if (!one(to).node) {  // the node has no power: no answer
         return later(std::chrono::seconds(2), [this, index, link] { to_node(index, node_event::LinkClosed{link, true}); });
       }
       const LinkId accepted = one(to).next_accepted++;
@@ -283,7 +283,7 @@ class ManyAgents {
   nanoseconds time_{};
   std::uint64_t order_ = 0;
   std::int64_t handled_ = 0;
-  int working_ = 0;  // workers
+  int working_ = 0;  // running workers
   int ended_ = 0;
   int lost_ = 0;
   std::set<int> exit_codes_;

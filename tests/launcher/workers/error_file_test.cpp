@@ -68,7 +68,7 @@ TEST_F(ErrorFileTest, TheFractionOfASecondIsTheFilesOwn) {
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond + 700);
   file.written_ns = 99 * kErrorFileSecond;  // copied later, or an invented timestamp: still within that second
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 11 * kErrorFileSecond - 1);
-  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after its end
+  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after the end of the process
   file.whole_seconds = false;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond);
   file.timestamp_ns.reset();

@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory")
                          [](const auto& param) { return std::string(param.param); });
 
 // Safety against power loss, which killing a process cannot show: no file gets its name before its content is on the disk, and
-// no old file is removed before the new name is there.
+// no old file is removed before the new name is on the disk.
 TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
   const test::TemporaryFolder place;
   const std::vector<RecordedCall> calls = calls_of_a_save(place / "checkpoints");

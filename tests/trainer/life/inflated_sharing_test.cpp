@@ -55,7 +55,7 @@ TEST(InflatedSharing, WhoInflatedNothingOffersNothing) {
   const InflatedFiles none = alone.files(worker(0, 0), nullptr);
   EXPECT_FALSE(none.offer);
   EXPECT_FALSE(none.find);
-  round.agent.hang_up();  // nothing is asked of it
+  round.agent.hang_up();  // the closed channel must not be used
   EXPECT_NO_THROW(alone.offer_again(worker(0, 0), round.first));
 }
 

@@ -92,7 +92,7 @@ TEST(MetricsLog, AppendsAcrossOpenings) {
 TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   TemporaryFolder folder;
   Troubles troubles;
-  std::filesystem::create_directory(folder / "m");  // in its correct position
+  std::filesystem::create_directory(folder / "m");  // a folder in place of the file
   MetricsLog log(folder / "m", 10, troubles.teller());
   log.write("step", {{"step", 11}});
   std::filesystem::remove(folder / "m");

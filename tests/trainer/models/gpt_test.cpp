@@ -27,7 +27,7 @@ ModelConfig small_gpt() {
   return {.type = ModelConfig::Type::kGpt, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// As in make_golden.py.
+// The same formula as in make_golden.py.
 std::shared_ptr<Gpt> with_closed_form() {
   const c10::NoGradGuard no_grad;
   const auto model = make_gpt(small_gpt(), kVocabulary, kPositions, 1);

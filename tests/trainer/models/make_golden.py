@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
+"""Writes golden.json next to itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
 
-Weights are a closed form that the C++ tests repeat. Of the picture models value i of the k-th parameter is mixed(i, k), integers
-that look random; weights of norms are 1 + that. Sines are too regular for them: over four values that are nearly equal, the batch
-norms of resnet50 made 1e-3 of the last bit, in which processors differ. Of the language models it is sin(i + k) * 0.05 in double,
-rounded to float32. Logits are computed in double: in float32 the twenty batch norms over four values make
-1e-3 of what kernels of different CPUs round differently. "eval" comes after "train", so it shows the running statistics of one
-forward.
-Run it with a Python that has torch; the C++ tests only read the file.
+Weights have a closed form that the C++ tests repeat. In the image models, value i of the k-th parameter is mixed(i, k), integers that look random;
+weights of norms are 1 + that. Sines are too regular for them: over four values that are nearly equal, the batch norms of resnet50 turned the last
+bit, in which processors differ, into 1e-3. In the language models, value i is sin(i + k) * 0.05 in double, rounded to float32. Logits are computed in
+double: in float32 the twenty batch norms over four values turn the rounding differences between kernels of different CPUs into 1e-3. "eval" comes
+after "train", so it shows the running statistics of one forward pass. Run it with a Python that has torch; the C++ tests only read the file.
 """
 
 import json

@@ -34,7 +34,7 @@ ModelConfig config_of(const std::string& name) {
   return {.type = kTypes.at(name), .hidden = {20, 12}, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// As in make_golden.py.
+// The same formula as in make_golden.py.
 at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   const at::Tensor values = at::empty(shape, at::kFloat);
   const std::span<float> all(values.mutable_data_ptr<float>(), static_cast<std::size_t>(values.numel()));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
+"""Writes golden.json next to itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
 factors of its schedules, the moving average of swa_utils, and learning rates of ReduceLROnPlateau.
 
 Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++

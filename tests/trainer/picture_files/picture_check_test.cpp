@@ -111,7 +111,7 @@ TEST_F(PictureChecks, WhatIsFoundLaterIsAWarning) {
   try {
     check->await(std::chrono::milliseconds(0));
   } catch (const UsageError&) {
-    found_at_once = true;  // this machine was faster than the call
+    found_at_once = true;  // the check was faster than the call of await()
   }
   if (found_at_once) GTEST_SKIP() << "the check had ended";
   EXPECT_NE(warned.get_future().get().find("train/dog/19.png: is a damaged PNG picture"), std::string::npos);

@@ -86,7 +86,7 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
   if (!is_rank()) {
     const test::TemporaryFolder folder;
     CheckpointState saved = checkpoint_of(trained_state(config), config, kLength, {{3, 2}, {1, 0}}, kWorld);
-    saved.intra_op_threads = 1;  // the ranks' states
+    saved.intra_op_threads = 1;  // the ranks' value
     save_checkpoint(folder.path(), saved, {.newest = 1});
     start_ranks(kWorld, {}, {{kCheckpoints, folder.path().string()}}, true);
     return;

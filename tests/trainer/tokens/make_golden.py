@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: a small byte-level BPE of Hugging Face's tokenizers, and the tokens that it gives texts, as hexadecimal bytes.
+"""Writes golden.json next to itself: a small byte-level BPE of Hugging Face's tokenizers, and the tokens that it gives texts, as hexadecimal bytes.
 Run with a Python that has tokenizers; the C++ tests only read the file.
 
 With "classes FILE" it writes trainer/tokens/character_classes.cpp's tables instead: each character's class, as that library's pattern sees it."""

@@ -183,7 +183,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """With the names and the operators of timm's VisionTransformer."""
+    """A ViT with the names and the operators of timm's VisionTransformer."""
 
     def __init__(self, settings: dict, size: int, channels: int, classes: int):
         super().__init__()
@@ -233,7 +233,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """With the names of Hugging Face's LlamaForCausalLM."""
+    """Llama with the names of Hugging Face's LlamaForCausalLM."""
 
     def __init__(self, settings: dict, vocabulary: int, end: int | None):
         super().__init__()

@@ -1,5 +1,5 @@
-"""Agents under measurement: one launcher's commands, a folder where their workers leave notes, and the certainty that nothing stays
-behind. launch_bench.py makes a Side of each launcher for every run of a row."""
+"""Agents under measurement: one launcher's commands, a folder in which its workers write notes, and a cleanup that leaves no process. launch_bench.py
+makes a Side of each launcher for every run of a row."""
 
 import os
 import pathlib
@@ -12,17 +12,16 @@ from collections.abc import Callable
 
 from measure import environment
 
-# Workers note when they start; a row's script goes on behind that. bash's EPOCHREALTIME needs no further process, so the clock is
-# read as near to the start as a shell can.
+# Workers note their start; a row's script follows. bash's EPOCHREALTIME needs no further process, so the clock is read as early as a shell can.
 NOTING = 'echo "start $RANK $EPOCHREALTIME $TORCHELASTIC_RESTART_COUNT $$ $WORLD_SIZE" >> "$NOTES"\n'
 
 
 class TooLate(Exception):
-    """What was waited for did not come; the text says so, for a table."""
+    """The expected event did not come in time. The text is for a table."""
 
 
 class NotHere(Exception):
-    """This machine cannot show the row; the text says why."""
+    """This machine cannot run the row; the text gives the reason."""
 
 
 def free_port() -> int:
@@ -65,7 +64,7 @@ class Side:
         return self
 
     def __exit__(self, *_unused) -> None:
-        groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]  # torchrun's workers outlive it
+        groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]  # torchrun's workers may outlive it
         for group in groups:
             try:
                 os.killpg(group, signal.SIGKILL)
@@ -75,7 +74,7 @@ class Side:
             agent.wait()
 
     def script(self, body: str, before: str = "") -> str:
-        """A worker that notes its start behind `before`: who reads the note knows that this was done."""
+        """A worker that notes its start after it has run `before`. A reader of the note can rely on that."""
         path = self.folder / "worker.sh"
         path.write_text(f"#!/bin/bash\n{before}\n{NOTING}{body}\n", encoding="utf-8")
         path.chmod(0o755)
@@ -95,7 +94,7 @@ class Side:
         return [line.split() for line in self.notes.read_text(encoding="utf-8").splitlines() if line.startswith(kind + " ")]
 
     def until(self, condition: Callable[[], object], seconds: float, missing: str) -> float:
-        """When it came, by time.time(). Other processes' files and ports give no event."""
+        """The time of the event by time.time(). It polls, because other processes' files and ports give no event."""
         end = time.time() + seconds
         while not condition():
             if time.time() > end:
@@ -104,12 +103,12 @@ class Side:
         return time.time()
 
     def until_started(self, count: int, seconds: float = 60) -> float:
-        """When the last of the first `count` workers started, by its own clock."""
+        """The time at which the last of the first `count` workers started, by that worker's own clock."""
         self.until(lambda: self.notes.read_bytes().count(b"\n") >= count, seconds, "not up")
         return max(float(line[2]) for line in self.lines()[:count])
 
     def ended(self, agent: int = 0, seconds: float = 60) -> float:
-        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit looks every 50 ms
+        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit polls every 50 ms
         ready = select.select([pidfd], [], [], seconds)[0]
         now = time.time()
         os.close(pidfd)

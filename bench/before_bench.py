@@ -1,9 +1,8 @@
 """This build of ddprun against an earlier one: launch, failures, rendezvous, training speed and recovery. Both programs run in turns.
 
-Start it with `./dev bench before --before PATH/ddprun`; the earlier ddptrain is the one in the same folder. Many agents are compared where
-rendezvous_crowd is in both folders. A ratio near 1 means nothing without its interval, so each row has at least 15 pairs. Its bar is the lower end
-of the interval of the pairs' ratios: 0.95 times better than before, or more.
-"""
+Start it with `./dev bench before --before PATH/ddprun`; the earlier ddptrain is the one in the same folder. Many agents are compared if both folders
+have rendezvous_crowd. A ratio near 1 says nothing without its interval, so each row has at least 15 pairs. The target is a lower end of the interval
+of the pairs' ratios of at least 0.95 times better than before."""
 
 import dataclasses
 import pathlib
@@ -19,8 +18,8 @@ from rendezvous_bench import crowd, round_times
 
 before: pathlib.Path | None = None
 PAIRS = 15
-LOW = 0.95  # bar of the lower end of each interval
-SLOW = ("last call", "leases", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # seconds of waiting, which no build changes
+LOW = 0.95  # target for the lower end of each interval
+SLOW = ("last call", "leases", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # rows that wait for seconds, which no build changes
 
 
 def one_run(program: str, row: Figure) -> float:
@@ -36,7 +35,7 @@ def compared(name: str, unit: str, pairs: list[tuple[float, float]], larger_is_b
 
 
 def in_turns(programs: tuple, turns: int, measure) -> list[tuple]:
-    """What `measure` returns for both programs; they take turns in going first."""
+    """Returns the results of `measure` for both programs, which take turns in going first."""
     pairs = []
     for turn in range(turns):
         measured = {program: measure(program) for program in (programs if turn % 2 == 0 else programs[::-1])}
@@ -93,7 +92,7 @@ def training(tools: Tools, programs: tuple[str, str], how: How, turns: int) -> l
         for case in training_cases.CASES:
             workers = max(case.workers)
             label = f"training speed: {case.label(workers)}"
-            if case.data_loader or how.only not in label:  # a data loader is the peer's alone
+            if case.data_loader or how.only not in label:  # only the peer has a data loader
                 continue
             progress(label)
             config = folder.config(dataclasses.replace(case, steps=case.steps // 4) if how.quick else case, workers)

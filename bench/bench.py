@@ -1,8 +1,7 @@
 """Side-by-side benchmarks: ddprun and ddptrain against torchrun and Python's DistributedDataParallel, in one run.
 
-Started by `./dev bench [what ...]`. Programs are interleaved and repeated, since a machine's speed drifts; every figure is a
-median with its smallest and largest value. Results go to bench/results/*.json (not in git); --docs writes the table to
-docs/benchmarks.md as well.
+Started by `./dev bench [what ...]`. Programs are interleaved and repeated, because a machine's speed drifts. Every number is a median with its
+smallest and largest value. Results go to bench/results/*.json (not in git); --docs also writes the table to docs/benchmarks.md.
 """
 
 import argparse
@@ -29,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "samples": samples_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
           "spares": spares_bench.run, "stragglers": straggler_bench.run, "before": before_bench.run}
-BY_NAME_ONLY = {"soak", "stragglers", "before"}  # take long; needs another build
+BY_NAME_ONLY = {"soak", "stragglers", "before"}  # the first two take long, the last needs another build
 
 
 def describe_machine() -> dict:

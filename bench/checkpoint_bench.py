@@ -1,11 +1,10 @@
-"""What checkpoints of a 500 MB state cost: the stall of training for a save, against torch.save and
-torch.distributed.checkpoint.async_save; the throughput of writing, against dd with the same flags (O_DIRECT, fsync) on the same
-disk in the same run; and the speed of stretches of 50 steps with a save in them, against those without, which alternate in one
-run: between two runs a machine's speed drifts by more than the bar.
+"""The cost of checkpoints of a 500 MB state. (1) The stall of training for a save, against torch.save and torch.distributed.checkpoint.async_save.
+(2) The throughput of writing, against dd with the same flags (O_DIRECT, fsync) on the same disk in the same run. (3) The speed of stretches of 50
+steps with a save in them, against those without. These alternate in one run, because a machine's speed drifts by more than the target between two
+runs.
 
-The network is an MLP with AdamW: 163 MB of weights and twice that of moments. ddptrain's saves include checksums, fsync and
-atomic publication, async_save's fsync, torch.save's neither. `--only stall`, `writing` or `speed` measures a part.
-"""
+The network is an MLP with AdamW: 163 MB of weights and twice that of moments. ddptrain's saves include checksums, fsync and atomic publication,
+async_save's include fsync, and torch.save's neither. `--only stall`, `writing` or `speed` measures a part."""
 
 import json
 import pathlib
@@ -18,10 +17,10 @@ from training_cases import FASHION_MNIST
 
 HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = [6000, 6000]
-STRETCH = 50  # steps, with a save at the beginning of every other one
+STRETCH = 50  # steps; every other stretch begins with a save
 WARM_UP = 50
-EVERY = 25  # steps between two saves where no speed is measured, and the peers': the one before is on the disk by then
-MOST_REPEATS = 3  # 100 s each
+EVERY = 25  # steps between two saves where speed is not measured, and for the peers: the previous save is on the disk by then
+MOST_REPEATS = 3  # each takes 100 s
 
 STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training for a checkpoint, against a plain save", "Writing a checkpoint beside training"
 SPEED = f"Speed with a checkpoint every {STRETCH} steps"
@@ -40,7 +39,7 @@ def settings(steps: int, every: int) -> dict:
 
 
 def checkpoints(file: pathlib.Path, last: int) -> list[dict]:
-    """Those beside training: neither the run's last nor the first, for which both sides get their memory."""
+    """The saves during training, without the run's last one, and without the first, for which both sides allocate their memory."""
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [e for e in events if e["event"] == "checkpoint" and e["step"] != last][1:]
 
@@ -54,7 +53,7 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
 
 
 def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Steps a second of the stretches that a save begins, the pause included, and of those between."""
+    """Steps per second of the stretches that begin with a save, including the pause, and of those between."""
     at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
     last = max(at)
     begins = range(WARM_UP, last - STRETCH + 1, STRETCH)
@@ -63,7 +62,7 @@ def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
 
 
 def dd_mb_per_s(folder: pathlib.Path, megabytes: int) -> float:
-    """As the writer does it: blocks of 4 MiB past the page cache, then fsync."""
+    """Writes like ddptrain's writer: blocks of 4 MiB that bypass the page cache, then fsync."""
     file = folder / "dd.bin"
     blocks = megabytes // 4
     seconds = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={blocks}", "oflag=direct", "conv=fsync"])

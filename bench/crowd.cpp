@@ -1,7 +1,7 @@
 // A crowd of agents for one coordinator: N real members (rendezvous/member/member.hpp) over real connections in one process,
-// and the coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints, as
-// JSON, how long it takes until everybody is released into a round, how long after a failure into the next one, and what the
-// coordinator pays for each agent.
+// and the coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints as
+// JSON the time until all agents are released into a round, the time from a failure to the next round, and the coordinator's
+// cost per agent.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -32,16 +32,16 @@ constexpr const char* kToken = "a token for a crowd on one machine";
 constexpr const char* kRun = "crowd";
 constexpr int kHandshakesAtOnce = 256;
 constexpr std::chrono::seconds kPatience{120};
-constexpr std::chrono::seconds kCalm{2};  // two regular pings of each
+constexpr std::chrono::seconds kCalm{2};  // two regular pings of each agent
 
 double ms_since(Time begin) {
   return std::chrono::duration<double, std::milli>(Time(time_since_boot()) - begin).count();
 }
 
-// In its own process; says the port through `out`. Its own member counts as one agent more.
+// Runs in its own process and reports the port through `out`. Its own member counts as one more agent.
 [[noreturn]] void coordinate(int agents, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::unsetenv("HOME");  // it is to be remembered nowhere
+  ::unsetenv("HOME");  // so that no state is stored
   ::unsetenv("XDG_STATE_HOME");
   boost::asio::io_context io;
   NodeShellSettings settings;
@@ -77,7 +77,7 @@ class Crowd {
   struct Agent {
     Agent(boost::asio::io_context& io, MemberSettings settings, Now now)
         : member(std::move(settings), std::nullopt, now), timer(io) {}
-    std::uint64_t received = 0;  // messages of the session, which its pings confirm as those of an agent do
+    std::uint64_t received = 0;  // session messages, which its pings confirm like a real agent's
     Member member;
     boost::asio::steady_timer timer;
     std::optional<Time> armed;
@@ -138,7 +138,7 @@ Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
   begin_agents();
 }
 
-// One that began and had to wait for its turn would dial again after a lease.
+// An agent that began and then had to wait for its turn would dial again after a lease.
 void Crowd::begin_agents() {
   while (begun_ < agents_.size() && dialling_ < kHandshakesAtOnce) feed(*agents_[begun_++], member_event::Tick{});
 }
@@ -219,8 +219,8 @@ void Crowd::started() {
   const double took = ms_since(began_);
   if (rounds_++ == 0) {
     joined_ms_ = took;
-    // Somebody's worker fails, and everybody starts anew. Not at once: thousands of answers of the first round may be on their
-    // way, more or fewer by how it was begun, and would be counted as the second's.
+    // A worker fails, and all workers are started again. This waits first: thousands of answers of the first round may still be
+    // on their way, depending on how it began, and would be counted as the second's.
     failure_.expires_after(kCalm);
     failure_.async_wait([this](const boost::system::error_code&) {
       began_ = now().steady;

@@ -1,5 +1,6 @@
-"""A stranger's flood: connections to ADDRESS PORT for SECONDS, as fast as one process opens them, that say nothing, speak HTTP, send noise or half a TLS
-greeting; at most 500 are kept open. Used by rendezvous_bench.py and by tests/whole_program/test_network_faults.py. Prints how many were opened."""
+"""Floods ADDRESS PORT for SECONDS with a stranger's connections, as fast as one process can open them. They send nothing, HTTP, noise or half a TLS
+greeting; at most 500 stay open. Used by rendezvous_bench.py and by tests/whole_program/test_network_faults.py. Prints the number of opened
+connections."""
 
 import os
 import random

@@ -1,5 +1,6 @@
-"""ddprun against torchrun: starting, failures, stops and mistakes. The table "Behaviour to beat" of torchrun's contract, row by row, both
-launchers in turns. launch_figures.py measures, launch_sights.py looks; run() is called by bench.py, beside_torchrun() by rendezvous_bench.py too."""
+"""ddprun against torchrun: starts, failures, stops and mistakes. The rows are those of the table "Behaviour to beat" of torchrun's contract, with
+both launchers in turns. launch_figures.py has the measurements, launch_sights.py the observations. bench.py calls run(), and rendezvous_bench.py also
+beside_torchrun()."""
 
 import dataclasses
 import pathlib
@@ -19,8 +20,8 @@ class Figure:
     measure: Callable[[Side], float]
     at_most: float
     factor: float | None = None
-    ours_each: int = 1  # runs of ours for one of the peer's
-    most: int = 99      # runs of the peer, where it takes half a minute
+    ours_each: int = 1  # runs of ours per run of the peer
+    most: int = 99  # largest number of the peer's runs, for rows that take half a minute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Sight:
     most: int = 2
 
 
-# Of the rendezvous benchmark too.
+# The rendezvous benchmark has these rows as well.
 TWO_AGENTS = Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3)
 REPLACED_ON_TWO_NODES = Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3)
 NODE_LOST = Figure("a node is lost under 1:2, to the next round", "ms", figures.node_lost, 5000)
@@ -89,7 +90,7 @@ def one_run(tools: Tools, ours: bool, row: Figure | Sight) -> float | str:
 
 
 def of_all_runs(results: list[float | str], unit: str) -> Series | str:
-    """Figures, or what was seen, each once."""
+    """The measured values, or each different observation once."""
     if not any(isinstance(each, str) for each in results):
         return Series(results)
     return " or ".join(dict.fromkeys(each if isinstance(each, str) else f"{each:.0f} {unit}" for each in results))

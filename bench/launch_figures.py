@@ -1,5 +1,5 @@
-"""What launch_bench.py measures: each function takes one launcher's Side, runs a small job under it and returns one figure, in the unit
-that its row names."""
+"""The measurements of launch_bench.py: each function takes one launcher's Side, runs a small job under it, and returns one number in the unit that
+its row names."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from measure import peak_memory_mb, timed
 
 WAIT = "exec sleep 300"
 IGNORE = "trap '' TERM INT"
-SEEN_FOR = 10.0  # seconds that are enough to see that nothing comes
+SEEN_FOR = 10.0  # seconds after which an event counts as missing
 
-# Rank 1 of the first attempt fails when all are up; the others sleep until they are stopped.
+# Rank 1 of the first attempt fails when all workers are up; the others sleep until they are stopped.
 FAILS_ONCE = """if [ -e "$NOTES.failed" ]; then exit 0; fi
 if [ "$RANK" = 1 ]; then
   while [ "$(grep -c start "$NOTES")" -lt "$WORLD_SIZE" ]; do read -r -t 0.01 _ <> <(:); done
@@ -47,7 +47,7 @@ def nothing_to_do(workers: int):
 
 
 def many_workers(side: Side) -> float:
-    """64 shells that each write one line. bash would be the larger part."""
+    """64 shells that each write one line. bash itself would take most of the time."""
     for name in ("up", "gate"):
         os.mkfifo(side.folder / name)
     up = os.open(side.folder / "up", os.O_RDWR)
@@ -71,14 +71,14 @@ def two_agents(side: Side) -> float:
 
 
 def one_agent_of_two_that_knows_nothing(side: Side, port: int = 0) -> float:
-    """Where ddprun has never run, it asks for 1.25 leases whether the job is at work elsewhere."""
+    """Where ddprun has never run, the agent first looks for 1.25 leases for the same job on other nodes."""
     script, begin = side.script("exit 0"), time.time()
     side.start(*c10d("1:2", port or free_port()), script)
     return side.until_started(1) - begin
 
 
 def one_agent_of_two(side: Side) -> float:
-    """On a machine that has had a job there before."""
+    """The same on a machine on which a job has run before."""
     port = free_port()
     if side.ours:
         one_agent_of_two_that_knows_nothing(side, port)
@@ -102,11 +102,11 @@ def memory(side: Side) -> float:
 
 
 def failed_and_replaced(side: Side, agents: list[list[str]]) -> tuple[float, list[str]]:
-    """Milliseconds from just before a worker kills itself to the first line of its last successor, and the successors' restart counts."""
+    """Milliseconds from just before a worker kills itself to the first line of its last replacement, and the replacements' restart counts."""
     script = side.script(FAILS_ONCE)
     for options in agents:
         side.start("--max-restarts", "1", *options, script)
-    side.until_started(5, 30)  # two workers, one that says it fails, two again
+    side.until_started(5, 30)  # two workers, the line of the failing one, and two workers again
     again = side.lines()[2:]
     return milliseconds(float(side.lines("fail")[0][1]), max(float(line[2]) for line in again)), sorted(line[3] for line in again)
 
@@ -128,10 +128,10 @@ def agent_killed(side: Side) -> float:
 
 
 def node_lost(side: Side) -> float:
-    """From the SIGKILL of an agent that does not coordinate to the next round of the other one."""
+    """From the SIGKILL of an agent that does not coordinate to the next round of the remaining one."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 1 ] && exit 0\nexec sleep 60')
     side.start(*c10d("1:2", port), script)
-    time.sleep(0.2)  # so that the first one is the coordinator, or torchrun's store
+    time.sleep(0.2)  # so that the first agent is the coordinator, or hosts torchrun's store
     other = side.start(*c10d("1:2", port), script)
     side.until_started(2)
     begin = time.time()
@@ -139,11 +139,11 @@ def node_lost(side: Side) -> float:
     return milliseconds(begin, side.until_started(3, SEEN_FOR))
 
 
-LAST_CALL = 1  # seconds that a running job waits for more to come
+LAST_CALL = 1  # seconds for which a running job waits for more nodes
 
 
 def node_joins(side: Side) -> float:
-    """From the start of a second agent to the last worker of the two nodes' round."""
+    """From the start of a second agent to the start of the last worker in the round of two nodes."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')
     command = ["--rdzv-conf", f"last_call_timeout={LAST_CALL}", *c10d("1:2", port), script]
     side.start(*command)
@@ -154,7 +154,7 @@ def node_joins(side: Side) -> float:
 
 
 def coordinator_lost(side: Side) -> float:
-    """From the SIGKILL of the agent that all met at to the last worker of the next round."""
+    """From the SIGKILL of the agent that hosts the rendezvous to the last worker of the next round."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')
     for number in range(3):
         side.start(*c10d("2:3", port), script)
@@ -175,10 +175,10 @@ def coordinator_lost(side: Side) -> float:
 
 
 def sigterm_ignored(side: Side) -> float:
-    options = ["--shutdown-timeout", "1"] if side.ours else []  # torchrun has it from 2.15 on
+    options = ["--shutdown-timeout", "1"] if side.ours else []  # torchrun has this option from 2.15 on
     side.start(*options, "--nproc-per-node", "2", "--no-python", side.script(WAIT, before=IGNORE))
     side.until_started(2)
-    time.sleep(1)  # torchrun ends in 1 s and leaves the workers behind when the signal finds it between their start and its loop
+    time.sleep(1)  # if the signal arrives between the workers' start and torchrun's loop, torchrun ends after 1 s and leaves the workers behind
     begin = time.time()
     side.agents[0].terminate()
     return side.ended() - begin
@@ -189,7 +189,7 @@ def second_interrupt(side: Side) -> float:
     side.until_started(2)
     begin = time.time()
     side.agents[0].send_signal(signal.SIGINT)
-    time.sleep(0.3)  # as fast as a person presses it again
+    time.sleep(0.3)  # the time in which a person can press it again
     side.agents[0].send_signal(signal.SIGINT)
     side.ended()
     return side.until(lambda: not any_worker_lives(side), 40, "workers still there") - begin
@@ -199,7 +199,7 @@ def second_interrupt(side: Side) -> float:
 
 
 def refused(side: Side, agent: int, what: str, begin: float) -> float:
-    """Until that agent has said why it cannot take part."""
+    """The time until that agent reports why it cannot take part."""
     return side.until(lambda: what in side.output(agent), SEEN_FOR, "nothing said") - begin
 
 

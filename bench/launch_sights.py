@@ -1,5 +1,5 @@
-"""What launch_bench.py shows where there is no figure to compare: each function takes one launcher's Side, brings it into a situation and
-says in a few words what was seen."""
+"""The observations of launch_bench.py, for rows without a number: each function takes one launcher's Side, brings it into a situation, and describes
+the result in a few words."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from launch_figures import failed_and_replaced
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "whole_program"))
 
 
-# ---- what is told ----
+# ---- messages ----
 
 
 def exit_code(side: Side) -> str:
@@ -33,7 +33,7 @@ def missing_program_lines(side: Side) -> str:
 
 
 def left_early(side: Side) -> str:
-    """Rank 0 ends well, rank 1 goes on and fails for it."""
+    """Rank 0 ends successfully, rank 1 continues and fails because of that."""
     side.start("--nproc-per-node", "2", "--no-python", "sh", "-c", '[ "$RANK" = 0 ] && exit 0; sleep 1.5; exit 3')
     side.ended()
     return "said" if "rank 0 had ended before" in side.output() else "nothing said"
@@ -50,7 +50,7 @@ os._exit(3)
 
 
 def root_cause(side: Side) -> str:
-    """Both fail between two looks of torchrun, which come every 0.1 s."""
+    """Both ranks fail between two polls of torchrun, which come every 0.1 s."""
     side.start("--nproc-per-node", "2", "--no-python", "python3", "-c", ERROR_FILE_WRITER)
     side.ended()
     summary = side.output().partition("Root Cause")[2].splitlines()
@@ -58,8 +58,8 @@ def root_cause(side: Side) -> str:
 
 
 def out_of_memory(side: Side) -> str:
-    """The whole job in a cgroup that one worker fills. torchrun's agent needs half a gigabyte of it."""
-    import cgroups  # of the tests
+    """The whole job runs in a cgroup that one worker fills. torchrun's agent alone needs half a gigabyte of it."""
+    import cgroups  # a module of the tests
     import pytest
 
     greedy = "import signal, os\nhoard = []\nwhile os.environ['RANK'] == '1': hoard.append(os.urandom(1) * (1 << 20))\nsignal.pause()"
@@ -75,7 +75,7 @@ def out_of_memory(side: Side) -> str:
 
 
 def torn_lines(side: Side) -> str:
-    """Into a pipe, where writes of more than 4 KiB are not atomic; files would hide it."""
+    """The output goes into a pipe, where writes of more than 4 KiB are not atomic; files would hide the problem."""
     side.start("--nproc-per-node", "4", "--no-python", "python3", "-c",
                "import os\nline = (os.environ['RANK'] * 6000 + '\\n').encode()\nfor _ in range(200): os.write(1, line)",
                prefix=("/bin/sh", "-c", '"$@" 2>&1 | cat', "sh"))
@@ -93,7 +93,7 @@ def restart_counts(side: Side) -> str:
 
 
 def budget(side: Side) -> str:
-    """Ranks of two nodes take turns in failing: the one whose number is the attempt's modulo 2."""
+    """Ranks of two nodes fail in turns: rank (attempt modulo 2) fails."""
     script = side.script('''while [ $(($(grep -c start "$NOTES") % 2)) = 1 ]; do read -r -t 0.01 _ <> <(:); done
 attempt=$(($(grep -c start "$NOTES") / 2))
 [ $((attempt % 2)) = "$RANK" ] && exit 5
@@ -118,7 +118,7 @@ def late_node(side: Side) -> str:
 
 
 def idle_connections(side: Side) -> str:
-    """With 1,024 descriptors a process, as many systems have it."""
+    """The limit is 1,024 descriptors per process, as on many systems."""
     def few_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 
@@ -165,17 +165,17 @@ print(len(store.get("torch.rendezvous.job")))
 
 
 def stranger(side: Side) -> str:
-    """PyTorch's own client, which has the address and nothing else."""
+    """PyTorch's own client, which has the address but no token."""
     port = free_port()
     side.start(*c10d("2", port), side.script("exit 0"))
     side.until(lambda: listening(port), 30, "no listener")
-    time.sleep(1)  # a joined torchrun has written its state
+    time.sleep(1)  # by then a joined torchrun has written its state
     done = subprocess.run([sys.executable, "-c", STRANGER, str(port)], capture_output=True, text=True, timeout=60, check=False)
     return f"reads the job's state ({done.stdout.strip()} bytes)" if done.returncode == 0 else "gets nothing"
 
 
 def names_of_loopback(side: Side) -> str:
-    """Two hosts; each one's own name is 127.0.1.1 to itself and unknown to the other, and rank 1 has to reach rank 0's master port."""
+    """Two hosts. Each resolves its own name to 127.0.1.1, the other host cannot resolve it, and rank 1 has to reach rank 0's master port."""
     meet = ('if [ "$RANK" = 0 ] && [ "$TORCHELASTIC_USE_AGENT_STORE" != True ]; then\n'
             'python3 -c "import socket, os; socket.create_server((\'\', int(os.environ[\'MASTER_PORT\']))).accept()"\nelse\n'
             'for _ in 1 2 3 4 5; do : < "/dev/tcp/$MASTER_ADDR/$MASTER_PORT" && echo met >> "$NOTES" && exit 0; read -r -t 1 _ <> <(:); done\nexit 1\nfi')

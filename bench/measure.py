@@ -1,9 +1,8 @@
-"""What the benchmarks share: running a command and timing it, medians with their spread, and tables.
+"""Shared code of the benchmarks: running and timing a command, medians with their spread, and tables.
 
-A Series is the values of one quantity for one program; a Row compares ours with the peer's and may have a bar to clear. The values of a `paired`
-row belong together: value i of both sides was measured one right after the other, who goes first in turns. So what slows a machine down for
-seconds slows down both, and the ratio of each pair says more than that of two medians.
-"""
+A Series is the values of one quantity for one program. A Row compares ours with the peer's and may have a target. The values of a `paired` row belong
+together: value i of both sides was measured directly one after the other, in changing order. A machine that is slow for some seconds is then slow for
+both sides, so the ratio of each pair is more precise than that of two medians."""
 
 import dataclasses
 import json
@@ -36,21 +35,21 @@ class Tools:
 
 @dataclasses.dataclass(frozen=True)
 class How:
-    quick: bool    # fewer steps: to see that it works, not to quote
-    repeats: int   # of each pair of programs
-    only: str      # tables and rows with this in their name
+    quick: bool  # fewer steps: only shows that it works, not for quoting
+    repeats: int  # repeats of each pair of programs
+    only: str  # only tables and rows with this in their name
 
 
 def environment(**more: str) -> dict:
-    """One intra-op thread a worker on both sides, and the quiet variants of what both would print."""
+    """One intra-op thread per worker on both sides, and the quiet settings of both programs."""
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
-    # The environment's programs come first, so that both launchers start the same Python.
+    # The programs of this Python's environment come first, so that both launchers start the same Python.
     path = f"{pathlib.Path(sys.executable).parent}:{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
 
 
 def timed(command: list[str], timeout: float = 600, **keywords) -> float:
-    """Seconds from before the start of the command to its end; raises when it fails."""
+    """Seconds from before the start of the command to its end. Raises if it fails."""
     begin = time.perf_counter()
     done = subprocess.run(command, env=keywords.pop("env", None) or environment(), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, **keywords)
@@ -77,9 +76,9 @@ def peak_memory_mb(command: list[str], settle: float) -> float:
 
 
 def interval_of_median(values: list[float], samples: int = 2000) -> tuple[float, float]:
-    """The 90 % interval of the median by the percentile bootstrap: the median of as many values drawn from these with replacement,
-    2,000 times; 5 % of those medians are below the lower end and 5 % above the upper one. The seed is fixed, so the same values have the
-    same interval."""
+    """The 90 % interval of the median by the percentile bootstrap. It draws as many values from these with replacement, 2,000 times, and takes the
+    median of each draw; 5 % of the medians are below the lower end and 5 % above the upper one. The seed is fixed, so the same values have the same
+    interval."""
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(samples))
     return medians[samples // 20], medians[-1 - samples // 20]
@@ -100,27 +99,27 @@ class Series:
 
 @dataclasses.dataclass
 class Row:
-    """Ours and the peer's figures; or, as text, what was seen instead."""
+    """Our numbers and the peer's, or observations as text."""
 
     name: str
     unit: str
     ours: Series | str
     peer: Series | str | None
     larger_is_better: bool = False
-    at_most: float | None = None   # bar on our median
-    factor: float | None = None    # bar on how many times better than the peer
-    wanted: str = ""               # what is to be seen, where there is no figure
-    paired: bool = False           # value i of both sides is a pair: times better is the median of the pairs' ratios
-    low: float | None = None       # bar on the lower end of those ratios' interval
+    at_most: float | None = None  # target for our median
+    factor: float | None = None  # target for the factor by which ours is better than the peer's
+    wanted: str = ""  # the expected observation, if there is no number
+    paired: bool = False  # value i of both sides is a pair: the factor is the median of the pairs' ratios
+    low: float | None = None  # target for the lower end of the interval of those ratios
 
     def ratios(self) -> list[float]:
-        """How many times better than the peer, of each pair."""
+        """For each pair, the factor by which ours is better."""
         pairs = zip(self.ours.values, self.peer.values, strict=True)
         return [a / b if self.larger_is_better else b / a for a, b in pairs]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the median of the ratios, 90 %."""
+        """The 90 % interval of the median of the ratios."""
         return interval_of_median(self.ratios()) if self.paired else None
 
     @property
@@ -131,7 +130,7 @@ class Row:
             return statistics.median(self.ratios())
         a, b = self.ours.median, self.peer.median
         over, under = (a, b) if self.larger_is_better else (b, a)
-        return over / under if under else None  # none was lost, none was made again
+        return over / under if under else None  # no step was lost or repeated
 
     @property
     def met(self) -> bool | None:
@@ -179,7 +178,7 @@ def values(side: Series | str | None) -> list[float] | str | None:
 
 
 def markdown(table: dict) -> list[str]:
-    """The lines of a table that as_dict() made."""
+    """The lines of a table in as_dict()'s format."""
     def cell(side: list[float] | str | None, unit: str) -> str:
         return Series(side).text(unit) if isinstance(side, list) else side or ""
 
@@ -198,7 +197,7 @@ def progress(text: str) -> None:
 
 
 def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
-    """The newest values of each row of each table, those of earlier runs too, with the machine and the kind of run of the newest."""
+    """Keeps the newest values of each row of each table, including rows of earlier runs, with the machine and the settings of the newest run."""
     kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
     for table in results["tables"]:
         rows = {r["name"]: r for r in kept.get(table["title"], {"rows": []})["rows"]}
@@ -209,7 +208,7 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 
 
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
-    """Tables of which there are no results here stay as they are."""
+    """Tables without results here keep their contents."""
     head = "\n".join(["# Benchmarks", "",
                       "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
                       "sides. A figure is the median, with the smallest and largest value of all repeats in brackets. Where there is none to compare, the",

@@ -1,5 +1,5 @@
-"""Two hosts on one machine for launch_sights.py: network namespaces that share one cable, with Debian's default names, where a host's own name
-is 127.0.1.1. Needs root; nothing of them is left behind."""
+"""Two hosts on one machine for launch_sights.py: network namespaces connected by one cable, with Debian's default names, where a host's own name is
+127.0.1.1. Needs root and removes everything at the end."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from agents import NotHere
 
 @dataclasses.dataclass
 class Hosts:
-    commands: list[tuple[str, ...]]  # what starts a program on that host
+    commands: list[tuple[str, ...]]  # the words that start a program on that host
     first_address: str
 
 

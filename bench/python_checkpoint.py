@@ -47,7 +47,7 @@ def main() -> None:
                 os.replace(folder / "state.pt.tmp", folder / "state.pt")
                 pause = time.perf_counter() - begin
             else:
-                weights, state = get_state_dict(model, optimizer)  # not counted: a user may keep these
+                weights, state = get_state_dict(model, optimizer)  # not timed: a user may keep these
                 begin = time.perf_counter()
                 if in_flight is not None:
                     in_flight.result()
@@ -58,7 +58,7 @@ def main() -> None:
     if in_flight is not None:
         in_flight.result()
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
+    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (CONTRIBUTING.md, notes)
 
 
 main()

@@ -89,12 +89,12 @@ def main():
     loss_of = nn.CrossEntropyLoss()
     metrics = open(sys.argv[2], "a", encoding="utf-8") if rank == 0 else None
     step, every, last = 0, settings["log"]["every_steps"], settings["max_steps"]
-    if checkpoint and os.path.exists(checkpoint):  # started again after a failure
+    if checkpoint and os.path.exists(checkpoint):  # the worker was restarted after a failure
         saved = torch.load(checkpoint)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         step = saved["step"]
-    done = step % len(loader)  # of the epoch
+    done = step % len(loader)  # steps of the epoch
     for epoch in range(step // len(loader), settings["epochs"]):
         sampler.set_epoch(epoch)
         for images, labels in itertools.islice(loader, done, None):
@@ -119,7 +119,7 @@ def main():
                 if metrics:
                     metrics.close()
                 dist.destroy_process_group()
-                os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
+                os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (CONTRIBUTING.md, notes)
         done = 0
 
 

@@ -1,12 +1,11 @@
-"""The peer: eager Python's DistributedDataParallel, reading the same settings as ddptrain, with the networks of the equivalence tests. It
-trains again for each byte on its standard input, from the first weights and with a new optimizer, so that it is started once for many
-measurements. Much favours this side: the data is in memory, decoded and normalised, a batch is one index into it, the optimizer is PyTorch's
-fused one, and all but its first round is warm.
+"""The peer: eager Python's DistributedDataParallel with the networks of the equivalence tests, reading the same settings as ddptrain. For each byte
+on its standard input it trains again, from the first weights and with a new optimizer, so one start serves many measurements. Much favours this side:
+the data is in memory, decoded and normalised, a batch is one index into it, the optimizer is PyTorch's fused one, and every round but the first is
+warm.
 
 usage: torchrun ... python_rounds.py SETTINGS.json [--data-loader | --bytes]
        -> a line for each round: [[step, nanoseconds], ...] of the steps that are logged
---data-loader: batches as PyTorch's documentation recommends them. --bytes: pictures stay bytes until they are in a batch.
-"""
+--data-loader: batches as PyTorch's documentation recommends them. --bytes: images stay bytes until they are in a batch."""
 
 import copy
 import itertools
@@ -83,8 +82,8 @@ def main() -> None:
     inputs, targets = read_bytes(settings["data"]) if how == "--bytes" else read_dataset(settings["data"])
     network = make_network(settings, inputs)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
-    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # its peak of memory is measured in one round
-    while os.read(0, 1):  # each rank takes one byte a round, whichever is first
+    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # its peak memory is measured in one round
+    while os.read(0, 1):  # each rank takes one byte per round, in any order
         if first:
             network.load_state_dict(first)
         share = settings["batch_size"] // dist.get_world_size()
@@ -92,7 +91,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(json.dumps(logged), flush=True)
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (docs/internals/decisions/tests/python-sigabrt.md)
+    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (docs/internals/decisions/tests/python-sigabrt.md)
 
 
 main()

@@ -1,10 +1,8 @@
-"""A worker of two is killed with SIGKILL: how long until the next new step is finished, and how many steps are made again.
+"""One of two workers is killed with SIGKILL: the time until the next new step is finished, and the number of repeated steps.
 
-ddptrain under ddprun, with survivors that keep their state (the lost one is started anew, or a standby takes over) and with all workers started anew from a
-checkpoint, against Python
-DistributedDataParallel under torchrun, which loads its newest checkpoint (every 50 steps on both sides). torchrun's default is a
-store that workers share with their agent; without it recovery is more dependable there, so both are shown.
-"""
+Measures ddptrain under ddprun with survivors that keep their state (the lost worker is started again, or a standby takes over), and with a restart of
+all workers from a checkpoint. The peer is Python DistributedDataParallel under torchrun, which loads its newest checkpoint (every 50 steps on both
+sides). By default torchrun's workers share a store with their agent. Without that store its recovery is more dependable, so both are shown."""
 
 import json
 import os
@@ -19,7 +17,7 @@ from training_cases import FASHION_MNIST, MLP, SGD
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAVE_EVERY = 50
-KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval behind a checkpoint
+KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval after a checkpoint
 GIVE_UP_S = 60
 OURS = {"standby": ["--standby", "1"], "live": ["--recovery", "live"], "checkpoint": ["--recovery", "checkpoint"]}
 TITLES = {"standby": "a standby takes over", "live": "state kept", "checkpoint": "all started again"}
@@ -35,7 +33,7 @@ def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
 
 
 def newest_step(file: pathlib.Path) -> int:
-    """From the file's end alone: who waits must not take the processors from the workers. -1: none there."""
+    """Reads only the file's end, so that polling takes no CPU time from the workers. -1: no step there."""
     try:
         with open(file, "rb") as metrics:
             metrics.seek(max(0, metrics.seek(0, os.SEEK_END) - 4096))
@@ -79,8 +77,8 @@ def wait_for_standby(console: pathlib.Path, process: subprocess.Popen) -> bool:
 
 
 def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, console: pathlib.Path | None = None) -> tuple[float, int] | None:
-    """(seconds from the kill to the first new step, steps made again); None when the job did not recover. `console`: the job has a standby, and says there
-    that it waits."""
+    """(seconds from the kill to the first new step, repeated steps); None if the job did not recover. `console`: the job has a standby, and reports
+    there when it waits."""
     with open(console or os.devnull, "wb") as out:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
     try:
@@ -88,7 +86,7 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
             raise RuntimeError(f"{' '.join(command)} does not train")
         killed_ns = time.time_ns()
         os.kill(worker_of_rank(1, run), signal.SIGKILL)
-        time.sleep(0.05)  # what was under way when it was killed is written
+        time.sleep(0.05)  # records in progress at the kill are written by now
         before = [(s, t) for s, t in steps_in(metrics) if t < killed_ns + 50_000_000]
         newest = before[-1][0]
         if not wait_for_step(metrics, newest + 2, process):
@@ -96,7 +94,7 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
         after = [(s, t) for s, t in steps_in(metrics) if t > before[-1][1]]
         first_new = min(t for s, t in after if s > newest)
         again = {s for s, t in after if s <= newest}
-        # ddptrain cuts from its records what it makes again: what is missing of the steps before the kill was made again.
+        # ddptrain removes repeated steps from its records: a step before the kill that is missing was repeated.
         restarts = [json.loads(line) for line in metrics.read_bytes().split(b"\n")[:-1] if b'"restart"' in line]
         made_again = newest - restarts[-1]["step"] if restarts else len(again)
         return (first_new - killed_ns) / 1e9, made_again
@@ -119,7 +117,7 @@ def write_config(folder: pathlib.Path) -> pathlib.Path:
 
 
 def our_run(ddprun: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> tuple[float, int] | None:
-    """one_run() of a job of ddptrain, in a run directory that is removed afterwards."""
+    """one_run() for a job of ddptrain, in a run directory that is removed afterwards."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         run_dir = pathlib.Path(name, "run")
         console = pathlib.Path(name, "console.json") if kind == "standby" else None

@@ -1,6 +1,6 @@
-"""Rounds of two nodes beside torchrun's; alone, since torchrun has no such thing: one coordinator for up to ten thousand agents over real
-connections, all on this machine (crowd.cpp), how long rounds take and what each agent costs, and two nodes under a flood of strangers
-(flood.py). run() is called by bench.py."""
+"""Rounds of two nodes compared with torchrun's. Without a peer, since torchrun has no equivalent: one coordinator for up to ten thousand agents over
+real connections, all on this machine (crowd.cpp), with the time of rounds and the cost of each agent; and two nodes under a flood of strangers
+(flood.py). bench.py calls run()."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ TWO_NODES = [
     Figure(f"a node joins under 1:2, to the larger world (last call {figures.LAST_CALL} s)", "s", figures.node_joins, figures.LAST_CALL + 1, most=2),
 ]
 
-AT_MOST_MS = {10000: 8000}  # until all are released
+AT_MOST_MS = {10000: 8000}  # until all agents are released
 
 
 def crowd(program: pathlib.Path, agents: int) -> dict:
@@ -29,7 +29,7 @@ def crowd(program: pathlib.Path, agents: int) -> dict:
 
 
 RESTARTS = 6
-# Rounds of less than a second would be a crash loop, which pauses.
+# Rounds of less than a second would be a crash loop, in which restarts are delayed.
 FAILS_AFTER_A_SECOND = f"""if [ "$TORCHELASTIC_RESTART_COUNT" = {RESTARTS} ]; then exit 0; fi
 if [ "$RANK" = 0 ]; then sleep 1000; fi
 sleep 1.1
@@ -38,7 +38,7 @@ exit 5"""
 
 
 def round_times(tools: Tools, flooded: bool) -> list[float]:
-    """Milliseconds from a worker's failure until both nodes' next workers have started; one for each restart."""
+    """Milliseconds from a worker's failure until both nodes' next workers have started; one value for each restart."""
     flood = None
     with tempfile.TemporaryDirectory() as folder, Side([str(tools.ddprun)], True, pathlib.Path(folder)) as side:
         port = free_port()

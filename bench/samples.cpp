@@ -1,5 +1,5 @@
-// How many samples a second a config's data gives to one worker that trains nothing: read, changed, batched and finished as in
-// a job, by the same loader. bench/samples_bench.py runs it.
+// Measures how many samples per second a config's data gives to one worker that trains nothing. Samples are read, augmented,
+// batched and finished by the same loader as in a job. bench/samples_bench.py runs it.
 //
 // usage: loaded_samples CONFIG SECONDS      -> samples a second, after a tenth of that time
 #include <ATen/Parallel.h>

@@ -1,5 +1,5 @@
-"""How many samples a second each kind of data gives to one worker that trains nothing: read, changed, batched and finished as in a job
-(loaded_samples, which is built when it is needed)."""
+"""Samples per second of each kind of data for one worker that trains nothing: read, augmented, batched and finished as in a job (loaded_samples,
+which is built when needed)."""
 
 import json
 import pathlib
@@ -12,11 +12,11 @@ from training_cases import MLP, Folder
 
 TITLE = "Samples that data gives to a worker"
 SECONDS = 2.0
-SIZE = 256  # of a JPEG file's picture, of which a crop of 224 is taken
+SIZE = 256  # size of a JPEG image, from which a crop of 224 is taken
 
 
 def write_jpegs(folder: pathlib.Path) -> bool:
-    """Of smooth pictures with some noise, about 15 KB each; False where Pillow is not here."""
+    """Writes smooth images with some noise, about 15 KB each. Returns False if Pillow is missing."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,5 +1,5 @@
-"""A network namespace whose loopback sends at a given rate, for soak_bench.py: workers that wait for the network leave the processors to other
-work, and faults find them in the middle of a collective. Needs root; nothing of it is left behind."""
+"""A network namespace whose loopback sends at a given rate, for soak_bench.py. Workers that wait for the network leave the CPUs to other processes,
+and faults interrupt collectives. Needs root and removes everything at the end."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ from agents import NotHere
 
 @contextlib.contextmanager
 def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
-    """Yields what a command has to begin with to be in it."""
+    """Yields the words with which a command must begin to run in it."""
     name = f"ddpslow{os.getpid()}"
-    queue = ["burst", "256kb", "latency", "5s"]  # a burst holds several packets of loopback's 64 KiB
+    queue = ["burst", "256kb", "latency", "5s"]  # the burst must hold several of loopback's packets of 64 KiB
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)

@@ -1,9 +1,9 @@
-"""The soak: jobs of two workers, of one agent and of two, into which faults of all kinds are injected, drawn from a seed, five seconds
-apart on average; among them a run directory that takes nothing for some seconds. In the end their weights are those of the undisturbed
-run, every fault has been counted and nothing is left. And what the agent itself costs: its memory over 1,000 restarts, and its CPU time
-while workers train.
+"""The soak: jobs of two workers, on one agent and on two, with faults of all kinds. A seed determines the faults, which come five seconds apart on
+average; among them is a run directory that blocks writes for some seconds. At the end the weights must be those of the undisturbed run, every fault
+must be counted, and no process or file may be left. It also measures the agent's cost: its memory over 1,000 restarts, and its CPU time while workers
+train.
 
-    ./dev bench soak --seed 7        300 to 1,000 faults for each of three jobs, how many is up to the seed; three hours and more
+    ./dev bench soak --seed 7        300 to 1,000 faults (chosen by the seed) for each of three jobs; three hours and more
     ./dev bench soak --seed 8 --faults 24 --only "two agents"       a piece of it; its table adds up all pieces so far
     ./dev bench soak --network-mbit 20       on a slow network, where workers wait instead of keeping the processors busy
     ./dev bench soak --only agent;  --quick: 20 faults, one second apart
@@ -31,12 +31,12 @@ import rehearsal  # noqa: E402
 from disks import StallingDisk, stalling_disk  # noqa: E402
 
 RESTARTS = 1000
-BEGINNING_SECONDS = 6  # of which workers tell more
+BEGINNING_SECONDS = 6  # the beginning of a run, in which workers send more messages
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
 seed, apart, network_mbit, results = 1, 5.0, 0.0, pathlib.Path()  # set by bench.py
-faults: int | None = None  # set by bench.py; None: the seed says how many
+faults: int | None = None  # set by bench.py; None: the seed determines the number
 
 
 def settings(steps: int) -> dict:
@@ -46,7 +46,7 @@ def settings(steps: int) -> dict:
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
-    """As long as that number of faults needs at the speed of `place`; its own network is as fast as any."""
+    """The run lasts as long as that number of faults needs at the speed of `place`. Its own network is not slowed down."""
     length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
     if known := pieces.calm(tools.ddptrain, length):
         return known
@@ -61,7 +61,7 @@ def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: in
 
 
 def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mix, seconds_apart: float, only: str) -> None:
-    """One piece of each job, with faults of its own."""
+    """Runs one piece of each job, with its own faults."""
     calm = undisturbed(tools, place, pieces, mix.count, seconds_apart)
     progress(f"{calm['steps']} steps, {mix.count} faults for each job, {mix.stalls} of them stalls of the run directory, seed {seed}")
     for place_in_list, (what, agents, more) in enumerate(JOBS):
@@ -69,7 +69,7 @@ def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mi
             continue
         faults = rehearsal.draw(1000 * place_in_list + seed, mix, steps=calm["steps"], workers=2)
         name = f"run-{place_in_list}"
-        # An argument is limited to 128 KiB; 1,000 faults are 50.
+        # An argument is limited to 128 KiB; 1,000 faults need 50 KiB.
         flags = [*more, *rehearsal.flags(place.folder, faults)]
         try:
             text = place.train(tools.ddprun, name, settings(calm["steps"]), agents, flags, timeout=6 * 3600, faults=faults)
@@ -100,7 +100,7 @@ def disk_that_stalls(folder: pathlib.Path) -> Iterator[StallingDisk | None]:
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
-    """Of the agent, from its 100th restart to the last."""
+    """The growth of the agent's memory from its 100th restart to the last."""
     policy = folder / "restarts.json"
     policy.write_text(json.dumps({"max_restarts": restarts, "pause": {"first_s": 0, "longest_s": 0}}), encoding="utf-8")
     process = subprocess.Popen([tools.ddprun, "--json", "--standalone", "--restart-policy", str(policy), "--no-python", "false"],
@@ -116,7 +116,7 @@ def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of its only thread, to the nanosecond: in 20 s the agent does not use two of the ticks that /proc/PID/stat counts."""
+    """The CPU time of its only thread in nanoseconds: in 20 s the agent uses less than two of the ticks that /proc/PID/stat counts."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
 
 

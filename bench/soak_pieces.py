@@ -1,5 +1,5 @@
-"""What soaks have shown so far: a soak of many hours is run in pieces of other seeds, each of which is a line in a file beside the
-other results. Used by soak_bench.py; the rows are those of all pieces together, the failed ones too."""
+"""The results of soaks so far. A soak of many hours is run in pieces with different seeds; each piece is a line in a file next to the other results.
+Used by soak_bench.py; its rows cover all pieces together, including failed ones."""
 
 import dataclasses
 import hashlib
@@ -11,18 +11,18 @@ from measure import Row, Series
 
 @dataclasses.dataclass
 class Piece:
-    """One job with its faults, to its end."""
+    """One job with its faults, run to its end."""
 
     job: str
     seed: int
     faults: int
     apart: float  # seconds, at the speed of an undisturbed run
-    wrong: list[str]  # empty: the weights are those of the undisturbed run, all faults were counted and nothing was left
+    wrong: list[str]  # empty if the weights are those of the undisturbed run, all faults were counted and no process or file was left
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     steps_lost: int = 0
-    network_mbit: float = 0  # 0: loopback's own
-    stalls: int = 0  # of the run directory, among the faults
+    network_mbit: float = 0  # 0: no limit on loopback
+    stalls: int = 0  # stalls of the run directory, included in the faults
 
     @property
     def how(self) -> str:
@@ -61,7 +61,7 @@ class Pieces:
         return rows
 
     def calm(self, ddptrain: str, length: str) -> dict | None:
-        """How many steps the undisturbed run of that length had, and the digest of its weights; it is made once."""
+        """The number of steps of the undisturbed run of that length, and the digest of its weights. The run is made once."""
         return self._calm_runs().get(self._key(ddptrain, length))
 
     def keep_calm(self, ddptrain: str, length: str, run: dict) -> None:

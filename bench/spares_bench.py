@@ -1,8 +1,8 @@
-"""One of eight workers that have imported torch is killed: how long until the first lines of all eight new workers are there.
+"""One of eight workers that have imported torch is killed: the time until the first lines of all eight new workers.
 
-A script under ddprun with eight spare interpreters that are ready, under ddprun without, and under torchrun. A round's script imports torch, prints a line and
-waits. Each kind is one job that is restarted again and again. With spares the next kill waits until all eight are ready again: that time is shown as well.
-"""
+Runs a script under ddprun with eight ready spare interpreters, under ddprun without spares, and under torchrun. In each round the script imports
+torch, prints a line and waits. Each kind is one job that is restarted again and again. With spares the next kill waits until all eight are ready
+again; that time is shown as well."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ time.sleep(3600)
 
 
 class Output:
-    """The lines of a job with the time at which each was read."""
+    """The lines of a job, each with the time at which it was read."""
 
     def __init__(self, process: subprocess.Popen):
         self.process, self.lines = process, []
@@ -40,7 +40,7 @@ class Output:
                 self.changed.notify()
 
     def wait_for(self, text: str, count: int, since: int) -> list[tuple[float, str]]:
-        """The first `count` lines with this text, of those behind the first `since`."""
+        """The first `count` lines with this text, after the first `since` lines."""
         def found() -> list[tuple[float, str]]:
             return [(t, line) for t, line in self.lines[since:] if text in line]
 
@@ -51,7 +51,7 @@ class Output:
 
 
 def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float], list[float]]:
-    """Seconds from each kill to the last of the first lines, and from each round's last first line until all spares are ready."""
+    """Seconds from each kill until every worker has printed its first line, and from then until all spares are ready."""
     process = subprocess.Popen(command, env=environment(PYTHON_EXEC=sys.executable), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = Output(process)
     seconds, refills = [], []
@@ -62,7 +62,7 @@ def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float]
             if spares:
                 ready = output.wait_for("a spare interpreter waits", WORKERS, begin)
                 refills.append(ready[-1][0] - lines[-1][0])
-            time.sleep(1)  # the machine is quiet again
+            time.sleep(1)  # so that the machine is quiet again
             begin = len(output.lines)
             victim = next(int(line.split()[-1]) for _, line in lines if "first line 1 " in line)
             killed = time.monotonic()

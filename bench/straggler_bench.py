@@ -1,7 +1,7 @@
-"""Stragglers of each kind are planted in a script that ddprun.watch() looks at: how many are named with the right rank and kind, and in how many steps.
-Then the same job runs undisturbed for as long as DDPRUN_IDLE_S says (60 s; 10 s with --quick): nobody is to be named.
+"""Stragglers of each kind are injected into a script that uses ddprun.watch(): how many are named with the correct rank and kind, and after how many
+steps. Then the same job runs undisturbed for DDPRUN_IDLE_S seconds (60 s; 10 s with --quick), in which no rank may be named.
 
---only KIND plants that kind alone. DDPRUN_PLANTS says how many there are in all (100; 10 with --quick)."""
+--only KIND injects that kind alone. DDPRUN_PLANTS is the number of stragglers in total (100; 10 with --quick)."""
 
 import os
 import pathlib
@@ -18,12 +18,12 @@ from measure import How, Row, Series, Table, Tools, environment, progress
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS = 2
 PATIENCE_S = 20
-STEPS = 20  # within which a straggler is to be named
-TOLD_AFTER = 10  # steps: a piece of news is up to 0.2 s old
+STEPS = 20  # within this number of steps a straggler must be named
+TOLD_AFTER = 10  # steps: a message may be 0.2 s old
 
 
 def plant(job: straggler_job.ScriptJob, kind: str, rank: int) -> tuple[str, int]:
-    """What was said of it first, and after how many steps."""
+    """The first kind that was reported, and the number of steps until then."""
     before = job.of("straggler")
     if before and not before[-1]["ended"]:
         job.wait_for_end_of(before[-1], PATIENCE_S)

@@ -1,9 +1,9 @@
-"""A job whose ranks are made slow while it runs, and what ddprun says of them: for straggler_bench.py and for
+"""A job whose ranks are slowed down while it runs, and ddprun's reports about them: for straggler_bench.py and for
 tests/whole_program/test_stragglers.py.
 
-Each rank of the script computes for a while, sleeps for longer, and reads a block from a disk in each step, past the page cache. Then
-one is kept from it: SIGSTOP in pulses, a quota of processor time, a disk that gives it few bytes a second, a loader that sleeps, more
-to compute."""
+In each step, each rank of the script computes for a while, sleeps for longer, and reads a block from a disk, past the page cache. Then one rank is
+slowed down: by SIGSTOP in pulses, a quota of CPU time, a disk with a low rate, a loader that sleeps, or more computation.
+"""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ import time
 from agents import NotHere
 
 BUSY_S = 0.008
-ASLEEP_S = 0.016  # so that the machine has room for what else runs
+ASLEEP_S = 0.016  # so that the machine has capacity for other processes
 BLOCK = 128 << 10
 SCRIPT = f"""\
 import mmap, os, time
@@ -74,7 +74,7 @@ BY_SCRIPT = {"data": 1, "compute": 2}
 
 
 class Job:
-    """A job under --json, whose events are read as they come."""
+    """A job under --json, whose events are read as they arrive."""
 
     def __init__(self, command: list, folder: pathlib.Path, env: dict):
         self.folder = folder
@@ -102,7 +102,7 @@ class Job:
         return [event for event in self.events[since:] if event["event"] == name]
 
     def wait(self, name: str, seconds: float, since: int = 0, **fields) -> dict | None:
-        """The first such event with these fields; None when it does not come in time."""
+        """The first such event with these fields, or None if it does not come in time."""
         def found() -> dict | None:
             return next((e for e in self.of(name, since) if all(e.get(key) == value for key, value in fields.items())), None)
 
@@ -136,7 +136,7 @@ class Job:
 
 
 class ScriptJob(Job):
-    """The script above."""
+    """A job with the script above."""
 
     def __init__(self, ddprun, folder: pathlib.Path, env: dict, workers: int = 2, options: tuple = (), watch: bool = True, steps: int = 10**9):
         (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -149,9 +149,9 @@ class ScriptJob(Job):
 
     @contextlib.contextmanager
     def planted(self, kind: str, rank: int):
-        """Slow in this way, as long as the block lasts."""
+        """Slows the rank down in this way while the block runs."""
         if kind in BY_SCRIPT:
-            with open(self.folder / "plant", "r+b") as plant:  # in place: the ranks have it in their memory
+            with open(self.folder / "plant", "r+b") as plant:  # changed in place, because the ranks have the file mapped
                 plant.write(bytes([BY_SCRIPT[kind], rank]))
                 plant.flush()
                 yield
@@ -164,7 +164,7 @@ class ScriptJob(Job):
 
 @contextlib.contextmanager
 def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08):
-    """Stopped for 80 ms, or for so long, after every 120 ms."""
+    """Stops the process for 80 ms, or for the given time, after every 120 ms."""
     over = threading.Event()
 
     def go() -> None:
@@ -183,7 +183,7 @@ def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08)
 
 
 def controller(name: str) -> tuple[pathlib.Path, bool]:
-    """Where cgroups with that controller can be made, and whether they are of version 2."""
+    """The folder in which cgroups with that controller can be made, and whether they are of version 2."""
     for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, after = line.split(" - ")
         kind, _, options = after.split(" ")[:3]
@@ -213,17 +213,17 @@ def in_cgroup(pid: int, name: str, limits: dict[str, str], limits_of_2: dict[str
             try:
                 folder.rmdir()
                 break
-            except OSError:  # a process is on its way out
+            except OSError:  # a process is still ending
                 time.sleep(0.01)
 
 
 def quota(pid: int, _folder: pathlib.Path):
-    """A seventh of a processor."""
+    """Limits the process to a seventh of a CPU."""
     return in_cgroup(pid, "cpu", {"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "7000"}, {"cpu.max": "7000 50000"})
 
 
 def slow_disk(pid: int, folder: pathlib.Path):
-    """Eight blocks a second, of the disk that the folder is on."""
+    """Limits reads to eight blocks per second, on the disk of the folder."""
     device = os.stat(folder).st_dev
     which = f"{os.major(device)}:{os.minor(device)}"
     rate = 8 * BLOCK

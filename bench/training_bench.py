@@ -1,10 +1,9 @@
 """ddptrain under ddprun against eager Python's DistributedDataParallel under torchrun, for each model that ddptrain has, in fp32.
 
-Both train the same network on the same data with the same batch, optimizer and logged steps, one intra-op thread a worker. Each run says the
-wall-clock time of its logged steps; speed is taken between two of them, behind the warm-up. Speeds are measured in pairs: ddptrain, a whole job
-each time, and one round of a peer that stays started (python_rounds.py), who goes first in turns. Exported models are measured in the same
-turns, beside the hand-written model and beside the peer.
-"""
+Both train the same network on the same data with the same batch, optimizer and logged steps, and one intra-op thread per worker. Each run reports the
+wall-clock time of its logged steps; speed is computed between two of them, after the warm-up. Speeds are measured in pairs, in changing order: a
+whole job of ddptrain, and one round of a peer that stays started (python_rounds.py). Exported models are measured in the same turns, and compared
+with the hand-written model and with the peer."""
 
 import contextlib
 import dataclasses
@@ -23,14 +22,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 PEER = "torchrun + Python DDP"
 START, SPEED, BESIDE, PARTS, MEMORY = ("Launch to the first finished step", "Steady training speed", "Exported models beside hand-written ones",
                                        "Where the time of a step goes", "Peak memory of a worker")
-FILLS = {START: (START,), SPEED: (SPEED, BESIDE, PARTS), MEMORY: (MEMORY,)}  # which tables a measurement fills
-FACTOR, LOW = 1.0, 0.95  # bars of a pair's ratio: its median, and the lower end of its interval
+FILLS = {START: (START,), SPEED: (SPEED, BESIDE, PARTS), MEMORY: (MEMORY,)}  # tables that a measurement fills
+FACTOR, LOW = 1.0, 0.95  # targets for a pair's ratio: its median, and the lower end of its interval
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
-STARTS, PEAKS = 5, 3  # repeats at most: whole starts of Python take seconds, and a peak is the same each time
+STARTS, PEAKS = 5, 3  # largest numbers of repeats: each start of Python takes seconds, and a peak is the same each time
 
 
 def speed(steps: list[tuple[int, int]], batch: int) -> float:
-    """Samples per second behind the warm-up, the first fifth of the steps."""
+    """Samples per second after the warm-up, which is the first fifth of the steps."""
     (first, begin), *_, (last, end) = [step for step in steps if step[0] >= steps[-1][0] // 5]
     return (last - first) * batch / ((end - begin) / 1e9)
 
@@ -51,7 +50,7 @@ class Job:
 
     def measure(self) -> float:
         events = self.run()
-        self.parts += events[2:]  # what the first two say is the warm-up's
+        self.parts += events[2:]  # the first two events belong to the warm-up
         return speed([(e["step"], e["time_ns"]) for e in events], self.batch)
 
     def where_time_goes(self) -> str:
@@ -61,7 +60,7 @@ class Job:
 
 
 class Peer:
-    """Python's side: started once, and measured as often as asked."""
+    """Python's side: started once and measured any number of times."""
 
     def __init__(self, tools: Tools, config: pathlib.Path, workers: int, *options: str, before: list[str] | None = None):
         self.workers, self.batch = workers, json.loads(config.read_text())["batch_size"]
@@ -71,7 +70,7 @@ class Peer:
                                         env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
 
     def round(self) -> list[tuple[int, int]]:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and says below why
+        with contextlib.suppress(BrokenPipeError):  # the peer has ended; its output is printed below
             self.process.stdin.write(b"g" * self.workers)
             self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -92,7 +91,7 @@ class Peer:
 
 
 def in_turns(programs: dict, turns: int) -> dict[str, Series]:
-    """What each of them measures, each time another one first."""
+    """The measurements of all of them, with another one first each time."""
     values = {name: Series([]) for name in programs}
     names = list(programs)
     for turn in range(turns):
@@ -114,7 +113,7 @@ class Speeds:
         if case.exported and workers == max(case.workers):
             programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
         with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
-            peer.round()  # it has started by then, and disturbs nobody; this round is not counted
+            peer.round()  # the peer has started after this uncounted round, and no longer disturbs the others
             measured = in_turns({**programs, "peer": peer}, turns)
         factor = case.factors[workers - 1] if case.factors else FACTOR
         self.rows.append(paired(label, measured["ours"], measured["peer"], factor))
@@ -144,7 +143,7 @@ def start(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) 
 
 
 def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) -> Row:
-    """Of the worker that had most, in RAM. Both train the same steps; the peer's pictures stay bytes until they are in a batch."""
+    """Peak memory in RAM of the worker with the most. Both train the same steps; the peer's images stay bytes until they are in a batch."""
     config = folder.config(case, workers)
     ours, peer = Series([]), Series([])
     for turn in range(repeats):
@@ -161,7 +160,7 @@ def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder)
 
 
 def run(tools: Tools, how: How) -> list[Table]:
-    """`how.only` is of a row's name or a table's title."""
+    """`how.only` selects by a row's name or a table's title."""
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder, speeds, rows = Folder(pathlib.Path(name)), Speeds(), {START: [], MEMORY: []}
         for case in CASES:

@@ -1,7 +1,6 @@
-"""What the training benchmark trains: ddptrain's models, each with its data, batch, optimizer and number of steps.
+"""The cases of the training benchmark: ddptrain's models, each with its data, batch, optimizer and number of steps.
 
-A run is short: a worker needs one or two seconds for its steps, of which the first fifth are its warm-up.
-"""
+A run is short: a worker needs one or two seconds for its steps, of which the first fifth is the warm-up."""
 
 import csv
 import dataclasses
@@ -23,7 +22,7 @@ GPT = {"type": "gpt", "n_layer": 4, "n_head": 4, "n_embd": 128}
 LLAMA = {"type": "llama", "n_layer": 4, "n_head": 4, "n_kv_head": 4, "n_embd": 128, "n_inner": 512}
 VIT = {"type": "vit", "n_layer": 4, "n_head": 4, "n_embd": 128, "patch_size": 4}
 LORA = {"rank": 8, "alpha": 16.0, "modules": ["*.c_attn", "*.mlp.c_proj"]}
-BLOCK = 128  # tokens of a sample
+BLOCK = 128  # tokens per sample
 COLUMNS = 20
 
 
@@ -31,15 +30,15 @@ COLUMNS = 20
 class Case:
     name: str
     model: dict
-    batch: int  # of a worker
+    batch: int  # samples per worker
     steps: int
-    steps_alone: int = 0  # of one worker, which waits for none; 0: as many
+    steps_alone: int = 0  # steps of a single worker, which waits for no other; 0: the same number
     data: str = "fashion"
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     workers: tuple[int, ...] = (2,)
-    data_loader: bool = False  # the peer's batches come from a DataLoader, which says nothing of DistributedDataParallel
-    factors: tuple[float, ...] | None = None  # bars of 1 and 2 workers, where they are others than training_bench.FACTOR
-    exported: bool = False  # is measured as model.type "exported" too
+    data_loader: bool = False  # the peer's batches come from a DataLoader, so the row does not measure DistributedDataParallel alone
+    factors: tuple[float, ...] | None = None  # targets for 1 and 2 workers, if they differ from training_bench.FACTOR
+    exported: bool = False  # is also measured as model.type "exported"
     memory: bool = False
     start: bool = False
 
@@ -69,7 +68,7 @@ CASES = [
 
 
 class Folder:
-    """The data sets, made when one is asked for; configs and exported models."""
+    """Data sets that are made on first use, configs, and exported models."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -97,7 +96,7 @@ class Folder:
         return path
 
     def exported(self, case: Case, workers: int) -> pathlib.Path:
-        """The config of the case's network in Python as an exported model."""
+        """The config of an exported model, made from the case's network in Python."""
         path = self.path / f"{case.name}.ddp".replace(" ", "-")
         if not path.exists():
             export(case, path)
@@ -123,7 +122,7 @@ def export(case: Case, path: pathlib.Path) -> None:
 
 
 def write_fashion(folder: pathlib.Path) -> None:
-    """Plain, which is read fastest on both sides."""
+    """Writes uncompressed files, which both sides read fastest."""
     for file in FASHION_MNIST.glob("*.gz"):
         (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
 
@@ -150,13 +149,13 @@ def text() -> bytes:
 
 
 def write_text(folder: pathlib.Path) -> None:
-    """These docs."""
+    """The text of these docs."""
     (folder / "train.txt").write_bytes(text())
     (folder / "val.txt").write_bytes(text()[:4 * BLOCK + 1])
 
 
 def write_tensors(folder: pathlib.Path) -> None:
-    """The same text as an exported model takes it."""
+    """The same text in the format that an exported model takes."""
     import safetensors.torch
     import torch
 

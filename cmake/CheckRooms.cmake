@@ -1,5 +1,5 @@
-# cmake -DROOMS=build/rooms.txt -DSOURCES=. -P cmake/CheckRooms.cmake: holds each #include "room/file.hpp" of the rooms against
-# what Rooms.cmake was told of them. Each wrong one is a line; then it fails.
+# cmake -DROOMS=build/rooms.txt -DSOURCES=. -P cmake/CheckRooms.cmake: checks each #include "room/file.hpp" of the rooms against
+# their declarations with Rooms.cmake. Prints one line for each violation, then fails.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${ROOMS} lines)
 set(rooms)

@@ -1,9 +1,10 @@
-# Where LibTorch is. LibTorch.cmake includes this for a configure, and ./dev runs it as `cmake -P`, so that both agree. The first
-# folder that holds LibTorch of a version that fits wins: $LIBTORCH, CMAKE_PREFIX_PATH, the torch of the python3 on PATH (found
-# without importing it), the project's own environment .env. An explicit LIBTORCH that does not fit is an error, not skipped.
+# Finds LibTorch. LibTorch.cmake includes this for a configure, and ./dev runs it with `cmake -P`, so both use the same result.
+# The first folder with a suitable version of LibTorch is chosen: $LIBTORCH, CMAKE_PREFIX_PATH, the torch of the python3 on PATH
+# (found without importing it), the project's own environment .env. An explicit LIBTORCH that is not suitable is an error and
+# not skipped.
 set(DDPRUN_TORCH_AT_LEAST 2.11)
 
-# The version in the headers, "" where `folder` holds no LibTorch.
+# The version in the headers, or "" if `folder` holds no LibTorch.
 function(ddprun_torch_version folder result)
   set(${result} "" PARENT_SCOPE)
   if(NOT EXISTS ${folder}/include/torch/csrc/api/include/torch/all.h)
@@ -23,7 +24,7 @@ function(ddprun_torch_version folder result)
   endforeach()
 endfunction()
 
-# The folder of the torch package of `python`, "" where it has none.
+# The folder of the torch package of `python`, or "" if it has none.
 function(ddprun_torch_of_python python result)
   execute_process(
     COMMAND ${python} -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
@@ -34,7 +35,7 @@ function(ddprun_torch_of_python python result)
   set(${result} "${folder}" PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the folder, and `report` to what was looked at and why it did not do.
+# Sets `result` to the folder, and `report` to the places that were searched and why each was not suitable.
 function(ddprun_find_torch explicit project_root result report)
   set(${result} "" PARENT_SCOPE)
   if(explicit)
@@ -81,7 +82,7 @@ function(ddprun_find_torch explicit project_root result report)
 endfunction()
 
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
-  # One line on stdout: the version and the folder; nothing where there is none.
+  # Prints one line: the version and the folder; nothing if there is none.
   get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
   ddprun_find_torch("$ENV{LIBTORCH}" ${root} folder report)
   if(folder)

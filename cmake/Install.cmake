@@ -1,20 +1,20 @@
-# `cmake --install`: a tree that can be moved as a whole. Programs find their modules, LibTorch and configs relative to themselves.
-# lib/ddprun/torch is a link to the LibTorch of the build; point it elsewhere to use another one of the same version. The component
-# `launcher` is what needs no LibTorch: a Python wheel has nothing else (pyproject.toml).
+# `cmake --install`: a tree that can be moved as a whole. Programs find their modules, LibTorch and configs relative to
+# themselves. lib/ddprun/torch is a link to the LibTorch of the build; point it elsewhere to use another LibTorch of the same
+# version. The component `launcher` is the part that needs no LibTorch: a Python wheel contains only that (pyproject.toml).
 include(GNUInstallDirs)
-set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR: RUNPATH and dlopen name this one
+set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR, because RUNPATH and dlopen use this name
 set(share_folder ${CMAKE_INSTALL_DATADIR})
-if(SKBUILD)  # a wheel: pip installs its scripts to bin and its data beside that
+if(SKBUILD)  # a wheel: pip installs its scripts to bin and its data next to that
   set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
   set(module_folder ${SKBUILD_DATA_DIR}/lib/ddprun)
   set(share_folder ${SKBUILD_DATA_DIR}/share)
-  if(DDPRUN_NOTICE)  # of what is linked in; packaging/package.py makes it
+  if(DDPRUN_NOTICE)  # licences of the libraries that are linked in; packaging/package.py makes the folder
     install(FILES ${DDPRUN_NOTICE} DESTINATION ${SKBUILD_METADATA_DIR}/licenses COMPONENT launcher)
   endif()
 endif()
 
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT launcher)
-# Only on request: it would hide PyTorch's torchrun from whoever has both on PATH.
+# Only on request: on PATH it would hide PyTorch's torchrun from users who have both.
 option(DDPRUN_INSTALL_TORCHRUN_LINK "Also install a link named torchrun, so that scripts which call torchrun need no edit" OFF)
 if(DDPRUN_INSTALL_TORCHRUN_LINK)
   install(CODE "
@@ -51,16 +51,16 @@ ddprun_install_modules(${PROJECT_SOURCE_DIR}/launcher launcher)
 if(DDPRUN_BUILD_TRAINER)
   ddprun_install_modules(${PROJECT_SOURCE_DIR}/trainer trainer)
 endif()
-# What Python scripts import, with that folder on PYTHONPATH. A wheel has it as a package (pyproject.toml).
+# The package that Python scripts import, with that folder on PYTHONPATH. A wheel has it as a package (pyproject.toml).
 install(DIRECTORY python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/python FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json" PATTERN "perl-text.sh"
         PATTERN "letters.py" PATTERN perl-text EXCLUDE PATTERN letters EXCLUDE PATTERN digits EXCLUDE)
-# README beside docs/, as in the sources, so that its links lead somewhere.
+# README lies next to docs/, as in the sources, so that its links work.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# The manual page and the completions are what the program prints of its tables. One for another processor does not run here:
-# DDPRUN_PAGES then names a folder of pages that a build for this one has made (packaging/package.py).
+# The program prints the manual page and the completions from its tables. A program for another processor does not run here.
+# DDPRUN_PAGES then names a folder of pages that a build for this processor has made (packaging/package.py).
 set(DDPRUN_PAGES "" CACHE PATH "Folder of pages made by another build (man/, completions/); empty: made by this one")
 set(pages ${DDPRUN_PAGES})
 if(NOT pages AND NOT DDPRUN_SANITIZE)

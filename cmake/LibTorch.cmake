@@ -1,6 +1,6 @@
-# Makes the target ddprun_torch (torch_cpu + c10, with Gloo's headers) and, where a CUDA build of LibTorch and the CUDA and NCCL
-# headers are there, ddprun_torch_cuda with DDPRUN_HAVE_CUDA_MODULE set. find_package(Torch) of a CUDA wheel demands a CUDA
-# toolkit, so the targets are made directly; it works for a wheel and for the LibTorch archive alike.
+# Makes the target ddprun_torch (torch_cpu + c10, with Gloo's headers). If a CUDA build of LibTorch and the CUDA and NCCL
+# headers exist, also makes ddprun_torch_cuda and sets DDPRUN_HAVE_CUDA_MODULE. find_package(Torch) of a CUDA wheel demands a
+# CUDA toolkit, so the targets are made directly. This works for a wheel and for the LibTorch archive.
 include(${CMAKE_CURRENT_LIST_DIR}/FindTorchFolder.cmake)
 
 set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of LibTorch (the one with include/ and lib/); empty: look for it")
@@ -19,8 +19,8 @@ endif()
 ddprun_torch_version(${TORCH_ROOT} TORCH_VERSION)
 message(STATUS "LibTorch ${TORCH_VERSION}: ${TORCH_ROOT}")
 
-# The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Headers only: Debian's libgloo would be a second Gloo
-# beside the one inside libtorch_cpu.
+# The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Only the headers are used: Debian's libgloo would be
+# a second Gloo in addition to the one inside libtorch_cpu.
 find_path(GLOO_INCLUDE_DIR gloo/config.h)
 if(NOT GLOO_INCLUDE_DIR AND DDPRUN_BUILD_TRAINER STREQUAL "AUTO")
   message(STATUS "ddptrain: left out, since Gloo's headers (gloo/config.h, Debian: libgloo-dev) were not found")
@@ -41,19 +41,20 @@ target_link_directories(ddprun_torch INTERFACE ${TORCH_ROOT}/lib)
 target_link_libraries(ddprun_torch INTERFACE torch_cpu c10)
 
 # Note [How a program finds LibTorch at run time]
-# LD_LIBRARY_PATH comes first, since this is a DT_RUNPATH (a DT_RPATH would come before it); then lib/ddprun/torch beside the
-# program, a link which the build tree and an installed tree both have, so that a tree can be moved and LibTorch exchanged; last the
-# folder of this build. LibTorch's own libraries find theirs by their own DT_RPATH.
-# The install tree has the same RUNPATH as the build tree, so nothing is linked or patched again for it.
+# LD_LIBRARY_PATH comes first, because this is a DT_RUNPATH (a DT_RPATH would come before it). Next is lib/ddprun/torch,
+# relative to the program. The build tree and an installed tree both have this link, so a tree can be moved and LibTorch
+# exchanged. Last is the folder of this build. LibTorch's own libraries find theirs by their own DT_RPATH. The install tree has
+# the same RUNPATH as the build tree, so nothing is linked or patched again for it.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib/ddprun/torch/lib" "$ORIGIN/torch/lib" "${TORCH_ROOT}/lib")
 target_link_options(ddprun_torch INTERFACE -Wl,--enable-new-dtags)
 file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 file(CREATE_LINK ${TORCH_ROOT} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch SYMBOLIC)
 
-# CUDA code goes into a module that only a GPU run loads: libtorch_cuda costs a process 0.35 s. No CUDA toolkit is needed, the
-# wheels bring the headers (./dev installs those of nvidia-cuda-crt and nvidia-cuda-cccl beside torch's own, since cuda_runtime.h
-# and nccl.h include them). Whether what is here is enough is asked of the compiler: where it is not, the module is left out.
+# CUDA code goes into a module that only a GPU run loads, because libtorch_cuda costs a process 0.35 s. No CUDA toolkit is
+# needed: the wheels contain the headers. ./dev installs those of nvidia-cuda-crt and nvidia-cuda-cccl next to torch's own,
+# because cuda_runtime.h and nccl.h include them. The compiler checks whether the headers suffice; if not, the module is left
+# out.
 set(DDPRUN_HAVE_CUDA_MODULE OFF)
 get_filename_component(site_packages ${TORCH_ROOT}/.. ABSOLUTE)
 file(GLOB cuda_wheel_includes ${site_packages}/nvidia/cu[0-9]*/include)
@@ -62,7 +63,7 @@ find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
                 /usr/local/cuda/include)
 find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h HINTS ${site_packages}/nvidia/nccl/include $ENV{NCCL_HOME}/include)
 
-# Sets `result` to "" where the module can be built, else to what is missing.
+# Sets `result` to "" if the module can be built, otherwise to the missing parts.
 function(ddprun_why_no_cuda_module result)
   set(${result} "" PARENT_SCOPE)
   if(NOT EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
@@ -103,6 +104,6 @@ else()
   target_include_directories(ddprun_torch_cuda SYSTEM INTERFACE ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_NCCL_INCLUDE_DIR})
   target_compile_definitions(ddprun_torch_cuda INTERFACE USE_CUDA USE_C10D_NCCL)
   target_link_libraries(ddprun_torch_cuda INTERFACE ddprun_torch torch_cuda c10_cuda)
-  # The rest of the GPU libraries (cuDNN, cuBLAS...) are needed where it runs, not where it is linked.
+  # The other GPU libraries (cuDNN, cuBLAS...) are needed at run time, not for linking.
   target_link_options(ddprun_torch_cuda INTERFACE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
 endif()

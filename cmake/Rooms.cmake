@@ -19,7 +19,7 @@ function(ddprun_room room)
   endif()
   string(REPLACE "/" "_" target ${room})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.cpp)
-  # One object file a room where builds join files: the compiler reads its headers once.
+  # One object file per room in builds that join files: the compiler then reads its headers once.
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
@@ -33,7 +33,7 @@ function(ddprun_room room)
   target_link_libraries(${target} ${scope} ddprun_options ${ARG_LINKS})
   foreach(used ${ARG_USES})
     string(REPLACE "/" "_" used_target ${used})
-    # An order of definition is an order of arrows: a room can only use what is there, so there are no circles.
+    # Rooms are defined in the order of their dependencies: a room can only use rooms defined before it, so there are no cycles.
     if(NOT TARGET ${used_target})
       message(FATAL_ERROR "the room ${room} uses ${used}, which is not defined before it: arrows run one way")
     endif()
@@ -48,7 +48,7 @@ function(ddprun_room room)
   endif()
 endfunction()
 
-# ddprun_rooms_of(common): the library ddprun_common, which is all rooms of that folder.
+# ddprun_rooms_of(common): the library ddprun_common, which contains all rooms of that folder.
 function(ddprun_rooms_of folder)
   get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
   add_library(ddprun_${folder} INTERFACE)
@@ -60,7 +60,7 @@ function(ddprun_rooms_of folder)
   endforeach()
 endfunction()
 
-# ddprun_way_of_a_job(room...): the rooms that a job comes through, in this order; for docs/internals/rooms.md.
+# ddprun_way_of_a_job(room...): the rooms through which a job passes, in this order; for docs/internals/rooms.md.
 function(ddprun_way_of_a_job)
   get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
   foreach(room ${ARGN})
@@ -71,7 +71,7 @@ function(ddprun_way_of_a_job)
   set_property(GLOBAL PROPERTY DDPRUN_WAY "${ARGN}")
 endfunction()
 
-# After the last room: writes what was declared to rooms.txt in the build folder, and adds the check to the build.
+# Call after the last room: writes the declarations to rooms.txt in the build folder, and adds the check to the build.
 function(ddprun_check_rooms)
   get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
   set(text "")
@@ -96,8 +96,8 @@ function(ddprun_check_rooms)
     DEPENDS ${CMAKE_BINARY_DIR}/rooms.txt ${PROJECT_SOURCE_DIR}/cmake/CheckRooms.cmake ${files}
     COMMENT "Checking what rooms include")
   set(checks ${CMAKE_BINARY_DIR}/rooms.checked)
-  # A sanitizer's calls would be among the symbols, and those of another C++ library have other names. Who only builds need not
-  # stop because a C library of their own has.
+  # A sanitizer's calls would be among the symbols, and another C++ library's symbols have other names. An ordinary build need
+  # not fail because its C library has other names.
   if(DDPRUN_WARNINGS_AS_ERRORS AND NOT DDPRUN_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     get_property(pure GLOBAL PROPERTY DDPRUN_PURE_ROOMS)
     list(TRANSFORM pure REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE archives)

@@ -1,8 +1,9 @@
-# What a worker program of somebody's own is built with, as `cmake --install` brings it: headers, one library with all of the
-# trainer, and a package for find_package(ddprun). sdk/example is such a program; tests/whole_program/test_sdk.py builds it.
+# The files that users need to build their own worker program, as `cmake --install` installs them: headers, one library with the
+# whole trainer, and a package for find_package(ddprun). sdk/example is such a program; tests/whole_program/test_sdk.py builds
+# it.
 include(CMakePackageConfigHelpers)
 
-# One archive of the rooms' objects, and beside it the archives of others that they link.
+# One archive of the rooms' objects, and next to it the archives that they link.
 add_library(ddprun_worker STATIC)
 set_target_properties(ddprun_worker PROPERTIES LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sdk)
 get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
@@ -14,7 +15,7 @@ foreach(room ${rooms})
   endif()
 endforeach()
 set(archives)
-set(linked_libraries)  # as ddprunConfig.cmake names them
+set(linked_libraries)  # the name that ddprunConfig.cmake uses
 foreach(library ${XXHASH_LIBRARY} ${LIBDEFLATE_LIBRARY} ${JPEG_LIBRARY} ${PNG_LIBRARY})
   get_filename_component(file ${library} NAME)
   if(library MATCHES "\\.a$")
@@ -37,7 +38,7 @@ install(TARGETS ddprun_worker ARCHIVE DESTINATION lib/ddprun)
 install(FILES ${archives} DESTINATION lib/ddprun)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ddprun DESTINATION include)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
-# What those headers include, and nothing else.
+# Only the headers that those headers include.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
                trainer/data/source.hpp trainer/picture_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
                trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)

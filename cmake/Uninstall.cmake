@@ -1,5 +1,5 @@
-# cmake -DBUILD=b -P cmake/Uninstall.cmake: removes what `cmake --install b` has put somewhere, and the folders that are empty then.
-# The target `uninstall` runs it. What is no longer there is left out, other people's files stay.
+# cmake -DBUILD=b -P cmake/Uninstall.cmake: removes the files that `cmake --install b` has installed, and the folders that are
+# empty then. The target `uninstall` runs it. Files that no longer exist are skipped, and files of others stay.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB manifests ${BUILD}/install_manifest*.txt)
 if(NOT manifests)
@@ -15,7 +15,7 @@ foreach(manifest ${manifests})
       file(REMOVE "${path}")
     endif()
     get_filename_component(folder "${path}" DIRECTORY)
-    if(path MATCHES "\\.py$")  # Python has made it when a script imported the file
+    if(path MATCHES "\\.py$")  # Python writes this file when a script imports the module
       file(REMOVE_RECURSE "${folder}/__pycache__")
     endif()
     while(NOT folder IN_LIST folders AND NOT folder STREQUAL "/")
@@ -25,7 +25,7 @@ foreach(manifest ${manifests})
   endforeach()
   file(REMOVE ${manifest})
 endforeach()
-# The deepest first. rmdir leaves a folder that is not empty.
+# The deepest folders first. rmdir leaves a folder that is not empty.
 list(SORT folders ORDER DESCENDING)
 foreach(folder ${folders})
   execute_process(COMMAND rmdir "${folder}" ERROR_QUIET OUTPUT_QUIET RESULT_VARIABLE ignored)

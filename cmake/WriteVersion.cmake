@@ -1,5 +1,6 @@
 # cmake -DVERSION=1.2.3 -DSOURCES=. -DFILE=header -P cmake/WriteVersion.cmake: writes the version and the commit of the checkout
-# as a header, touched only when they change. Outside a checkout the commit is the one that git archive wrote below, if any.
+# as a header, which is touched only when they change. Outside a checkout the commit is the one that git archive wrote below, if
+# any.
 cmake_minimum_required(VERSION 3.25)
 set(commit "$Format:%H$")  # export-subst, see .gitattributes
 if(commit MATCHES "Format")
@@ -7,7 +8,7 @@ if(commit MATCHES "Format")
 endif()
 execute_process(COMMAND git -C ${SOURCES} rev-parse --show-toplevel OUTPUT_VARIABLE top ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
 get_filename_component(sources ${SOURCES} REALPATH)
-if(top STREQUAL sources)  # not a checkout of something else around it
+if(top STREQUAL sources)  # and not a checkout of another project around it
   execute_process(COMMAND git -C ${SOURCES} rev-parse HEAD OUTPUT_VARIABLE commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
   execute_process(COMMAND git -C ${SOURCES} diff --quiet HEAD -- RESULT_VARIABLE changed ERROR_QUIET)
 endif()

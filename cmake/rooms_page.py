@@ -1,4 +1,4 @@
-"""Draws docs/internals/rooms.md from what CMake was told of the rooms: rooms_page.py build/rooms.txt [--check PAGE]. Prints the page."""
+"""Writes docs/internals/rooms.md from the rooms' declarations: rooms_page.py build/rooms.txt [--check PAGE]. Prints the page."""
 
 import pathlib
 import re
@@ -24,7 +24,7 @@ def read(file):
 
 
 def reached(rooms, name):
-    """All rooms below it."""
+    """All rooms that it uses, directly or indirectly."""
     below, ahead = set(), list(rooms[name][0])
     while ahead:
         room = ahead.pop()
@@ -35,7 +35,7 @@ def reached(rooms, name):
 
 
 def direct(rooms, name):
-    """Of what it uses, what no other of them uses already: fewer arrows, the same picture."""
+    """The rooms that it uses directly and that none of its other rooms uses: this drops redundant arrows from the picture."""
     uses = rooms[name][0]
     return [used for used in uses if not any(used in reached(rooms, other) for other in uses if other != used)]
 

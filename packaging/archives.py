@@ -1,5 +1,5 @@
-"""The same files as a wheel, for people without pip: a tarball for ~/.local and, of the launcher, a Debian package. Called by package.py,
-which has built and checked the wheel."""
+"""The files of the wheel for users without pip: a tarball for ~/.local and, for the launcher only, a Debian package. Called by package.py, which has
+built and checked the wheel."""
 
 import gzip
 import hashlib
@@ -35,7 +35,7 @@ Description: {summary}
 """
 
 
-# What Python or the user has made beside the tarball's files.
+# Removes files that Python or the user has made next to the tarball's files.
 ALSO_REMOVED = {"ddprun": """rm -rf share/ddprun/python/ddprun/__pycache__ share/ddprun/python/ddprun/_spare/__pycache__
 [ "$(readlink bin/torchrun)" != ddprun ] || bin/ddprun link-torchrun --remove""",
                 "ddprun-trainer": "[ ! -L lib/ddprun/torch ] || rm lib/ddprun/torch"}
@@ -49,7 +49,7 @@ def version_of(wheel: pathlib.Path) -> str:
 
 
 def files_of(wheel: pathlib.Path, name: str = "ddprun") -> dict[str, tuple[bytes, int]]:
-    """A wheel's files by their place below a prefix, each with its mode."""
+    """A wheel's files by their path below the prefix, each with its mode."""
     placed = {}
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.namelist():
@@ -61,17 +61,17 @@ def files_of(wheel: pathlib.Path, name: str = "ddprun") -> dict[str, tuple[bytes
                 place = {"scripts": f"bin/{rest}", "data": rest}[kind]
             elif folder.endswith(".dist-info") and rest.startswith("licenses/"):
                 place = f"share/doc/{name}/{rest.rpartition('/')[2]}"
-            elif member.endswith(".py"):  # what scripts import, with that folder on PYTHONPATH
+            elif member.endswith(".py"):  # modules for Python scripts, with that folder on PYTHONPATH
                 place = f"share/ddprun/python/{member}"
             else:
-                continue  # what only pip reads
+                continue  # files that only pip reads
             content = archive.read(member)
             placed[place] = (content, 0o755 if content.startswith(b"\x7fELF") or place.startswith("bin/") else 0o644)
     return placed
 
 
 def documents() -> dict[str, tuple[bytes, int]]:
-    """README beside docs/, so that its links lead somewhere, and the configs."""
+    """README next to docs/, so that its links work, and the configs."""
     named = [line for line in subprocess.run(["git", "-C", ROOT, "ls-files", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "configs"],
                                              check=True, capture_output=True, text=True).stdout.splitlines() if (ROOT / line).is_file()]
     return {f"share/ddprun/{name}" if name.startswith("configs/") else f"share/doc/ddprun/{name}": ((ROOT / name).read_bytes(), 0o644) for name in named}
@@ -82,8 +82,8 @@ def sums_of(files: dict[str, tuple[bytes, int]]) -> bytes:
 
 
 def make_tarball(wheel: pathlib.Path, target: str, into: pathlib.Path, name: str = "ddprun") -> pathlib.Path:
-    """Its top folders are bin, lib and share: `tar -C ~/.local -xf FILE`. The same files give the same bytes. `name` is ddprun, which has the
-    documents as well, or ddprun-trainer."""
+    """The top folders are bin, lib and share: `tar -C ~/.local -xf FILE`. The same input gives the same bytes. `name` is ddprun, which includes the
+    documents, or ddprun-trainer."""
     files = {**(documents() if name == "ddprun" else {}), **files_of(wheel, name)}
     files[f"share/{name}/uninstall.sh"] = (UNINSTALL.format(name=name, more=ALSO_REMOVED[name]).encode(), 0o755)
     files[f"share/{name}/SHA256SUMS"] = (sums_of(files), 0o644)
@@ -100,7 +100,7 @@ def make_tarball(wheel: pathlib.Path, target: str, into: pathlib.Path, name: str
 
 
 def make_deb(wheel: pathlib.Path, architecture: str, glibc: str, stage: pathlib.Path, into: pathlib.Path) -> pathlib.Path:
-    """Below /usr, where Debian puts each kind of file."""
+    """Installs below /usr, in Debian's usual folders for each kind of file."""
     version = version_of(wheel)
     root = stage / "deb"
     shutil.rmtree(root, ignore_errors=True)
@@ -131,6 +131,6 @@ def make_deb(wheel: pathlib.Path, architecture: str, glibc: str, stage: pathlib.
 
 
 def write_sums(folder: pathlib.Path) -> None:
-    """Of everything that lies in dist/."""
+    """Writes the checksums of all files in dist/."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != "SHA256SUMS")
     (folder / "SHA256SUMS").write_text("".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files))

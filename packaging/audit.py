@@ -1,4 +1,4 @@
-"""auditwheel's word on a wheel: whether it keeps what the tag in its name promises. Called by package.py for both wheels."""
+"""Checks with auditwheel that a wheel meets the platform tag in its name. Called by package.py for both wheels."""
 
 import pathlib
 import re
@@ -8,14 +8,14 @@ from auditwheel.wheeltools import get_wheel_architecture, get_wheel_libc
 
 
 def mistakes_of(wheel: pathlib.Path, lent: set[str]) -> list[str]:
-    """What speaks against its tag. `lent` are the libraries that it takes from elsewhere on purpose, as in `auditwheel repair --exclude`: this
-    machine's would be looked into, and so would what those need in their turn."""
+    """The ways in which the wheel does not meet its tag. `lent` are libraries that it uses from outside on purpose, as in `auditwheel repair
+    --exclude`. Otherwise auditwheel would check this machine's copies of them and all their dependencies."""
     found = analyze_wheel_abi(get_wheel_libc(wheel.name), get_wheel_architecture(wheel.name), wheel, frozenset(lent), disable_isa_ext_check=False,
                               allow_graft=False)
     kept = found.overall_policy.name
     print(f"  auditwheel: {kept}, taken from elsewhere: {', '.join(sorted(lent))}", flush=True)
 
-    def order(tag: str) -> tuple[int, ...]:  # linux_x86_64, which promises nothing, is behind all
+    def order(tag: str) -> tuple[int, ...]:  # linux_x86_64, which promises nothing, sorts last
         return tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", tag + "manylinux_999_0_").groups()))
 
     return [f"auditwheel: {wheel.name} keeps {kept} only"] if order(kept) > order(wheel.name) else []

@@ -28,7 +28,7 @@ GLIBC = "2.28"
 DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 PACKAGES = ("libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libssl-dev", "libxxhash-dev", "libprotozero-dev", "libhwloc-dev", "libhwloc15")
 LINKED = ("libssl-dev", "libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev", "libprotozero-dev")
-# What the programs may ask of the machine that runs them: glibc's own libraries, and for the module of --numa-binding hwloc.
+# Libraries that the programs may need on the user's machine: glibc's own and, for the module of --numa-binding, hwloc.
 ALLOWED_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-[a-z0-9-]+)\.so\.\d+")
 LIBRARIES_OF_MODULES = {"libddprun_topology.so": {"libhwloc.so.15"}}
 MOST_BYTES = 5_000_000
@@ -42,11 +42,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-# ---- what it is built from ----
+# ---- inputs of the build ----
 
 
 def unpack_packages(stage: pathlib.Path, target: str) -> None:
-    """Debian's packages for that processor, from the machine's own sources of packages, in a state folder of its own."""
+    """Unpacks Debian's packages for that processor. They come from the machine's package sources, with a separate apt state folder."""
     debs = stage / "debs"
     if (stage / "done").exists() and (stage / "done").read_text() == " ".join(PACKAGES):
         return
@@ -63,7 +63,7 @@ def unpack_packages(stage: pathlib.Path, target: str) -> None:
     for deb in sorted(debs.glob("*.deb")):
         run("dpkg", "-x", deb, stage)
     for static in stage.glob("usr/lib/*/libhwloc.a"):
-        static.unlink()  # not made for a module
+        static.unlink()  # not built for use in a module (shared library)
     (stage / "done").write_text(" ".join(PACKAGES))
 
 
@@ -78,7 +78,7 @@ def write_compilers(stage: pathlib.Path, target: str) -> None:
 
 
 def write_notice(stage: pathlib.Path) -> pathlib.Path:
-    """Whose work is linked into the programs, with the licences that ask to be passed on."""
+    """The authors of the code that is linked into the programs, with the licences that must be included."""
     parts = copyrights(stage, LINKED)
     ziglang = pathlib.Path(importlib.util.find_spec("ziglang").origin).parent
     parts.append(("libc++, libc++abi and libunwind of LLVM", ziglang / "lib/libcxx/LICENSE.TXT"))
@@ -95,18 +95,18 @@ def written_notice(notice: pathlib.Path, parts: list[tuple[str, pathlib.Path]]) 
     return notice
 
 
-# ---- what it must not need ----
+# ---- forbidden dependencies ----
 
 
 def needs(file: pathlib.Path) -> tuple[set[str], set[tuple[int, ...]]]:
-    """The libraries that an ELF file names, and the versions of glibc whose symbols it asks for."""
+    """The libraries that an ELF file needs, and the glibc versions of the symbols that it needs."""
     libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-dW", file)))
     versions = set(re.findall(r"Name: GLIBC_([0-9.]+)", run("readelf", "-VW", file)))
     return libraries, {tuple(map(int, version.split("."))) for version in versions}
 
 
 def mistakes_of(wheel: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    """What speaks against giving that wheel to people. Says what each of its programs needs."""
+    """The reasons against publishing that wheel. Prints the dependencies of each of its programs."""
     mistakes = []
     if wheel.stat().st_size > MOST_BYTES:
         mistakes.append(f"{wheel.name} has {wheel.stat().st_size} bytes, more than {MOST_BYTES}")
@@ -123,7 +123,7 @@ def mistakes_of(wheel: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return mistakes
 
 
-# ---- making it ----
+# ---- the build ----
 
 
 def stage_of(target: str) -> pathlib.Path:
@@ -131,7 +131,7 @@ def stage_of(target: str) -> pathlib.Path:
 
 
 def pages() -> pathlib.Path:
-    """The manual page and the completions, which this machine's program prints and another processor's cannot print here. Of today's sources."""
+    """The manual page and the completions of today's sources. This machine's program prints them; one for another processor cannot run here."""
     here = platform.machine()
     make_wheel(here, ROOT / "build-wheel" / "unused")
     return ROOT / "build-wheel" / here / "pages"

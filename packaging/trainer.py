@@ -1,11 +1,12 @@
-"""The trainer's wheel, `ddprun-trainer`: ddptrain as ./dev build has made it, which takes LibTorch out of the torch that pip installs beside
-it. Called by package.py with --trainer, which makes a tarball of the same files.
+"""The trainer's wheel, `ddprun-trainer`: the ddptrain that ./dev build has made. It loads LibTorch from the torch that pip installs next to it.
+Called by package.py with --trainer, which makes a tarball of the same files.
 
     dist/ddprun_trainer-VERSION-py3-none-manylinux_2_35_x86_64.whl
 
-A wheel does not know which Python it is installed for, so the program looks for torch in the folders of all that torch has wheels for; before
-them at lib/ddprun/torch, a link that whoever has torch elsewhere makes.
-It is built by this machine's compiler and not by package.py's: LibTorch hands over types of GCC's C++ library, which that one lacks."""
+A wheel does not know the Python version for which it is installed. The program therefore searches for torch in the folders of all Python versions for
+which torch has wheels. Before these it searches lib/ddprun/torch, a link that users with torch in another place can make. The wheel is built by this
+machine's compiler and not by package.py's, because LibTorch's interface uses types of GCC's C++ library, which that compiler lacks.
+"""
 
 import pathlib
 import platform
@@ -20,7 +21,7 @@ import trainer_pages
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
 USUAL_TORCH = ["2", "11"]
-GLIBC, GLIBCXX = "2.35", (3, 4, 30)  # Ubuntu 22.04 has both, Debian 12 more
+GLIBC, GLIBCXX = "2.35", (3, 4, 30)  # Ubuntu 22.04 has both versions, Debian 12 newer ones
 ALLOWED = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|libz|libtorch\w*|libc10\w*|ld-linux-[a-z0-9-]+)\.so(\.\d+)?")
 METADATA = """Metadata-Version: 2.1
 Name: ddprun-trainer
@@ -34,7 +35,7 @@ Requires-Dist: ddprun=={launcher}
 WHEEL = "Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\nTag: py3-none-manylinux_{glibc}_{machine}\n"
 
 
-# Whose work is compiled in; libz stays a library of the machine.
+# Libraries that are compiled in; libz is used from the machine.
 LINKED = ("libboost1.81-dev", "nlohmann-json3-dev", "libxxhash-dev", "libgloo-dev", "libprotozero-dev", "libdeflate-dev", "libjpeg62-turbo-dev", "libpng-dev")
 
 
@@ -43,7 +44,7 @@ def run(*words: object) -> str:
 
 
 def folders_of_torch(from_here: str) -> str:
-    """As RUNPATH; Debian's own Python has dist-packages."""
+    """The RUNPATH entries. Debian's own Python uses dist-packages."""
     return f"$ORIGIN/{from_here}/ddprun/torch/lib:" + ":".join(f"$ORIGIN/{from_here}/{python}/{packages}/torch/lib" for python in PYTHONS for packages in ("site-packages", "dist-packages"))
 
 
@@ -67,7 +68,7 @@ def make_wheel(build: pathlib.Path, version: str, notice: pathlib.Path, into: pa
     torch = [re.search(rf"#define TORCH_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR")]
     stage = ROOT / "build-wheel" / "trainer"
     shutil.rmtree(stage, ignore_errors=True)
-    if torch != USUAL_TORCH:  # so that one folder can hold both
+    if torch != USUAL_TORCH:  # so that wheels for several torch versions fit in one folder
         version += f"+torch{'.'.join(torch)}"
     name = f"ddprun_trainer-{version}"
     placed = {build / "bin/ddptrain": (f"{name}.data/scripts/ddptrain", "../lib"),

@@ -1,4 +1,4 @@
-"""The manual page and the completions of ddptrain, made from what `ddptrain --help` prints, so that they cannot say something else."""
+"""The manual page and the completions of ddptrain, generated from the output of `ddptrain --help` so that they agree with it."""
 
 import re
 
@@ -53,7 +53,7 @@ def fish(options: list[tuple[str, str, str]]) -> str:
 
 
 def pages(text: str, version: str) -> dict[str, str]:
-    """By their places below share/."""
+    """The pages by their path below share/."""
     options = options_of(text)
     return {"man/man1/ddptrain.1": man_page(text, version), "bash-completion/completions/ddptrain": bash([name for name, _, _ in options]),
             "zsh/site-functions/_ddptrain": zsh(options), "fish/vendor_completions.d/ddptrain.fish": fish(options)}

@@ -1,6 +1,6 @@
-# A toolchain file: clang and libc++ of the Python package ziglang, linked against glibc 2.28, which every common Linux since 2018
-# has. What is built with it needs nothing of the machine that built it: dependencies come from a folder of unpacked -dev packages.
-# package.py says where these are.
+# A toolchain file: clang and libc++ of the Python package ziglang, linked against glibc 2.28, which every common Linux since
+# 2018 has. The result depends on nothing of the build machine: dependencies come from a folder of unpacked -dev packages.
+# package.py passes the paths.
 #   DDPRUN_TARGET   x86_64 or aarch64
 #   DDPRUN_STAGE    the folder; its bin/ has zig-cc and the like
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DDPRUN_TARGET DDPRUN_STAGE)
@@ -17,6 +17,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(OPENSSL_USE_STATIC_LIBS ON)
-# Linked without symbols; at addresses that change with each start, as Debian's compiler does by itself.
+# Linked without symbols, and position-independent (loaded at random addresses), as Debian's compiler does by default.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
 set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")

@@ -1,4 +1,4 @@
-# A test program for each room of the trainer that is used alone; the others share one.
+# One test program for each room of the trainer that is used alone; the other rooms share one.
 function(trainer_tests name library)
   set(sources)
   foreach(room ${ARGN})

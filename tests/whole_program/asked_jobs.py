@@ -1,4 +1,4 @@
-"""Jobs that are asked from another shell: one that waits, what asks it, and an agent that answers what a test tells it to."""
+"""Running jobs that are queried from another shell: a job that waits, helpers to query it, and a fake agent whose answers a test chooses."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ class Job:
         return done.stdout if code == 0 else done.stderr
 
     def status(self, *which):
-        import jsonschema  # only here: the machine that ./dev gpu's bundle is carried to may have none, and reads this file as well
+        import jsonschema  # imported only here: this file is also read on the machine that runs ./dev gpu's bundle, which may lack the module
 
         status = json.loads(self.ask("status", *which, "--json"))
         jsonschema.validate(status, SCHEMA)
@@ -89,7 +89,7 @@ def start(ddprun_bin, tmp_path):
 
 @pytest.fixture
 def waiting(start, tmp_path):
-    """A script of two workers that wait for a line of their standard input."""
+    """A two-worker script whose workers wait for a line on their standard input."""
     (tmp_path / "waits.py").write_text(WAITS)
 
     def start_waiting(*options, name="waits.py", listens=True, **variables):
@@ -103,8 +103,8 @@ def waiting(start, tmp_path):
 
 
 class FakeAgent(threading.Thread):
-    """Answers at an agent's socket with what it is given: the texts of a node that is newer, broken or hostile. It calls a function, and answers with what
-    that returns, if anything."""
+    """Answers at an agent's socket with the given texts: those of a newer, broken or hostile node. A function among them is called, and its return
+    value, if any, is the answer."""
 
     def __init__(self, runtime, answers, pid=os.getpid()):
         super().__init__(daemon=True)
@@ -127,7 +127,8 @@ class FakeAgent(threading.Thread):
                         client.sendall(json.dumps(answer).encode() + b"\n")
 
     def end(self):
-        """The thread ends first, or it might accept at the next test's socket, which gets the same number."""
+        """Joins the thread before the socket is closed. Otherwise it might accept at the next test's socket, which gets the same descriptor
+        number."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.join()
         self.listener.close()

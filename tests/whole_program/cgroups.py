@@ -1,5 +1,5 @@
-"""A cgroup with a memory limit that a test starts a job in, on machines where one can be made (version 1's memory tree or a
-delegated version 2); on others the test is skipped with the reason."""
+"""A cgroup with a memory limit, in which a test starts a job. Needs version 1's memory tree or a delegated version 2; elsewhere the test is skipped
+with the reason."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import pytest
 
 
 def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
-    """Of this process: in version 1's memory tree, in version 2."""
+    """The cgroup folders of this process: in version 1's memory tree, and in version 2."""
     mounts = {}
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         before, after = line.split(" - ")
@@ -29,8 +29,7 @@ def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
 
 @contextlib.contextmanager
 def limited(limit_bytes: int):
-    """The folder of a new cgroup with that limit; gone afterwards, and with it everything that was left below it: a test that
-    leaves something fails."""
+    """The folder of a new cgroup with that limit. It is removed afterwards with everything left in it; a test that leaves something there fails."""
     memory, unified = own_folders()
     name = f"ddprun-test-{os.getpid()}"
     if memory is not None and os.access(memory, os.W_OK):
@@ -56,6 +55,6 @@ def limited(limit_bytes: int):
 
 
 def start_in(folder: pathlib.Path, command: list, **options) -> subprocess.Popen:
-    """The command as a process that is in that cgroup from its start."""
+    """Starts the command as a process that is in that cgroup from its first instruction."""
     script = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
     return subprocess.Popen(["/bin/sh", "-c", script, str(folder), *[str(word) for word in command]], **options)

@@ -1,5 +1,5 @@
-/* A worker in plain C on the C ABI of the worker channel; test_c_channel.py says what is asked of it. channel_worker.py is the
- * same through ctypes. */
+/* A worker in plain C on the C ABI of the worker channel; test_c_channel.py describes its tasks.
+ * channel_worker.py is the same worker through ctypes. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 #include "ddprun_worker.h"
 
-/* Both ranks come here before either continues, by a byte through the other one's FIFO, as a collective would have it. A job of one
- * rank names no FIFOs and meets nobody. */
+/* A barrier, like a collective: each rank writes a byte to the other rank's FIFO and waits for one. A job of one rank names no FIFOs
+ * and does not wait. */
 static int meet(int rank) {
   static int ends[2] = {-1, -1};
   const char* const names[2] = {getenv("TURN_0"), getenv("TURN_1")};

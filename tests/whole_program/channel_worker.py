@@ -1,4 +1,4 @@
-"""channel_worker.c once more, through Python's ctypes."""
+"""The worker of channel_worker.c in Python: it calls the C ABI of the worker channel through ctypes."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ if mode == "nobody":
 elif mode == "progress":
     turns = [os.open(os.environ[f"TURN_{i}"], os.O_RDWR) for i in range(2)]
     for step in range(1, 1001):
-        os.write(turns[1 - rank], b"x")  # both ranks come here before either goes on
+        os.write(turns[1 - rank], b"x")  # both ranks arrive here before either continues
         os.read(turns[rank], 1)
         library.ddprun_figure(job, b"loss", 1 / step)
         library.ddprun_figure(job, b"accuracy", 0.5)

@@ -1,4 +1,4 @@
-"""What holds for every whole-program test."""
+"""Fixtures for every whole-program test."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ from slurm import slurm  # noqa: F401
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on():
-    """No job outlives its test, not even one that failed half-way."""
+    """Ends every job that a test started, even if the test failed half-way."""
     yield
     jobs.end_started()
 
@@ -26,7 +26,7 @@ def nodes(ddprun_bin, tmp_path):
 
 @pytest.fixture
 def script(tmp_path):
-    """script(body): a program; $OUT is a folder for what it leaves."""
+    """script(body): a shell program; $OUT is a folder for the files that it writes."""
 
     def write(body: str) -> pathlib.Path:
         (tmp_path / "out").mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""Runs one case under torchrun and under ddprun and says where they differ: what the workers saw, the signals they got, exit code,
-their lines on stdout and stderr, the files in the log folder. test_torchrun_contract.py has the cases of one machine,
-test_torchrun_nodes.py those of several, contract_differences.py the intended differences."""
+"""Runs one case under torchrun and under ddprun and reports the differences: what the workers saw, the signals that they got, the exit code, their
+lines on stdout and stderr, and the files in the log folder. test_torchrun_contract.py has the cases on one machine, test_torchrun_nodes.py those on
+several machines, and contract_differences.py the intended differences."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from contract_meeting import Meeting
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROBE = HERE / "reference" / "probe.py"
-DEADLINE = 60  # seconds for one run; a run takes half a second
+DEADLINE = 60  # seconds that one run may take; a typical run takes half a second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Case:
     arguments: str | list[str]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     do: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # by worker: "rank.attempt", "rank", "*.attempt" or "*"
-    workers: int = 1  # that come up, over all attempts; 0: a usage error
-    send: tuple[str, ...] = ()  # signals for the launcher when all workers are up, one after the other was received
-    find: tuple[str, ...] = ()  # expressions that the launcher's output has or has not
-    files: dict[str, str] = dataclasses.field(default_factory=dict)  # written into the working directory
-    nodes: tuple[str, ...] = ("",)  # the options of one agent each; they come before `arguments`
-    node_environment: tuple[dict[str, str], ...] = ()  # beside `environment`
+    workers: int = 1  # workers expected to start, summed over all attempts; 0: a usage error
+    send: tuple[str, ...] = ()  # signals for the launcher once all workers are up; each is sent after the previous one was received
+    find: tuple[str, ...] = ()  # regular expressions that the launcher's output must or must not match
+    files: dict[str, str] = dataclasses.field(default_factory=dict)  # files written into the working directory
+    nodes: tuple[str, ...] = ("",)  # options of single agents; they come before `arguments`
+    node_environment: tuple[dict[str, str], ...] = ()  # per-agent variables, in addition to `environment`
     ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
     blocked: tuple[str, ...] = ()
     masters: int = 1  # distinct MASTER_ADDR:MASTER_PORT values in one attempt
-    since: str = ""  # an option; a torchrun without it is too old for this case
+    since: str = ""  # an option that the case needs; a torchrun without it is too old for this case
 
 
 @dataclasses.dataclass
 class Seen:
-    """What one agent of a launcher made of a case, ready to be compared."""
+    """Everything observed of one agent's run of a case, ready for comparison."""
 
     exit: int
     workers: dict[str, dict]
@@ -52,10 +52,10 @@ class Seen:
     temporary: dict[str, object]
     left: list[str]
     found: dict[str, bool]
-    output: str  # not compared: for messages
+    output: str  # not compared: used in messages only
 
     def flat(self) -> dict[str, object]:
-        """One value a name, such as workers/1.0/environment/RANK."""
+        """All values in one flat dictionary, with names such as workers/1.0/environment/RANK."""
         flat: dict[str, object] = {}
 
         def add(name: str, value: object) -> None:
@@ -72,7 +72,7 @@ class Seen:
 
 
 def observe(launcher: Launcher, case: Case, folder: pathlib.Path, port: int) -> list[Seen]:
-    """Runs the case in `folder`, which is made anew: both launchers get the very same paths. Returns what each node saw."""
+    """Runs the case in `folder`, which is deleted and created first, so both launchers get the same paths. Returns the observations of each node."""
     shutil.rmtree(folder, ignore_errors=True)
     meeting_name = f"ddprun-contract-{os.getpid()}"
     places = [folder / f"node-{number}" if len(case.nodes) > 1 else folder for number in range(len(case.nodes))]
@@ -130,7 +130,7 @@ def seen_of(case: Case, folder: pathlib.Path, port: int, code: int, workers: dic
 
 
 def told(text: str) -> list[str]:
-    """The workers' lines, which all have probe.py's mark, in an order of their own: ranks interleave as they like."""
+    """The workers' lines, which all carry probe.py's mark. They are sorted, because ranks interleave at random."""
     return sorted(line for line in text.splitlines() if "~>" in line)
 
 
@@ -138,7 +138,7 @@ RANDOM_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def normalised(seen: dict) -> dict:
-    """What is random by intention: ids, and the folder names made from them."""
+    """Replaces values that are random by design: ids, and the folder names made from them."""
     environment = seen["environment"]
     if re.fullmatch(RANDOM_ID, environment.get("TORCHELASTIC_RUN_ID", "")):
         environment["TORCHELASTIC_RUN_ID"] = "<uuid>"
@@ -154,14 +154,14 @@ def without_random(path: str) -> str:
 
 
 def tree(folder: pathlib.Path) -> dict[str, object]:
-    """Files with their text, error files without the time, and empty folders."""
+    """All files with their text (error files without the time), and empty folders."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = without_random(str(path.relative_to(folder)))
         if path.is_dir():
             if not any(path.iterdir()):
                 found[name + "/"] = "an empty folder"
-        elif path.name == "report.json":  # ddprun's, tested elsewhere
+        elif path.name == "report.json":  # ddprun's own files, tested elsewhere
             found[name] = "a report"
         elif path.suffix == ".json":
             found[name] = without_time(json.loads(path.read_text(encoding="utf-8")))
@@ -177,7 +177,7 @@ def without_time(value: object) -> object:
 
 
 def free_port() -> int:
-    """Free on every address: launchers listen on all of them."""
+    """A port that is free on every address, because launchers listen on all of them."""
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
         if s.family == socket.AF_INET6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -1,5 +1,5 @@
-"""The intended differences between torchrun and ddprun, and the comparison of one case under both that allows no other. docs/torchrun.md
-tells users the same. test_torchrun_contract.py and test_torchrun_nodes.py have the cases."""
+"""The intended differences between torchrun and ddprun, and the comparison of one case under both that allows no other difference. docs/torchrun.md
+lists them for users. test_torchrun_contract.py and test_torchrun_nodes.py have the cases."""
 
 import dataclasses
 import pathlib
@@ -15,18 +15,18 @@ from node_agents import PATIENCE
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """An intended improvement. All are regular expressions that match the whole: the value's name, torchrun's value and ddprun's."""
+    """An intended improvement. All fields are regular expressions that must match fully: the value's name, torchrun's value and ddprun's value."""
 
     name: str
     theirs: str
     ours: str
     why: str
     cases: str = ".*"
-    nodes: bool = False  # seen in test_torchrun_nodes.py only
-    since: str = ""      # seen with a torchrun of that version or a newer one only
+    nodes: bool = False  # occurs in test_torchrun_nodes.py only
+    since: str = ""  # occurs only with a torchrun of this version or newer
 
 
-ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases whose address and port are the launcher's choice
+ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases in which the launcher chooses the address and the port
 EMPTY = ".*an empty folder"
 
 DIFFERENCES = [
@@ -96,7 +96,7 @@ def masters(nodes: list[contract.Seen]) -> list[set[str]]:
 
 
 def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pathlib.Path) -> list[list[contract.Seen]]:
-    """Both runs. A free port is only free until somebody else takes it: then both are run again, on another."""
+    """Runs the case under both launchers. Another process may take the free port in between; then both are run again on another port."""
     by_default = case.name in ("defaults", "static endpoint without a port")
     for last in [False] * 9 + [True]:
         port = default_port() if by_default else contract.free_port()
@@ -112,7 +112,7 @@ def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pat
 
 
 def default_port() -> int:
-    """29500, once no other test has it. Nobody says when a port becomes free."""
+    """Waits until no other test uses port 29500. It polls, because the kernel gives no event when a port becomes free."""
     end = time.monotonic() + PATIENCE
     while not contract.can_be_bound(29500):
         if time.monotonic() > end:

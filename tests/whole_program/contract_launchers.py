@@ -1,5 +1,5 @@
-"""torchrun and ddprun as contract.py and other tests start them: one agent, or all agents of a job on several nodes, each with arguments,
-environment and folder of its own. Both promise that nothing is left when a run takes too long."""
+"""Starts torchrun and ddprun for contract.py and other tests: one agent, or all agents of a multi-node job, each with its own arguments, environment
+and folder. A run that takes too long is killed with all its processes."""
 
 import json
 import os
@@ -18,8 +18,8 @@ SERVER = pathlib.Path(__file__).resolve().parent / "reference" / "torchrun_serve
 
 
 class Launcher:
-    """start() says the pids, wait() the exit codes, of one agent an order. An order has arguments, environment, cwd, the files stdout and
-    stderr (which exist), and the names of signals that its caller ignores and blocks."""
+    """start() returns the pids and wait() the exit codes, one agent per order. An order has arguments, environment, cwd, the files stdout and stderr
+    (which exist), and the names of the signals that its caller ignores and blocks."""
 
     name = ""
 
@@ -30,7 +30,7 @@ class Launcher:
         raise NotImplementedError
 
     def run_nodes(self, orders: list[dict], seconds: float, started: Callable[[list[int]], None] = lambda pids: None) -> list[int]:
-        """The exit codes. A run that takes longer than `seconds` is killed, all its processes with it, and fails the test."""
+        """Returns the exit codes. A run that takes longer than `seconds` is killed with all its processes, and the test fails."""
         pids = self.start(orders)
         late = threading.Timer(seconds, kill_all, [pids])
         late.start()
@@ -49,7 +49,7 @@ class Launcher:
 
 
 class Torchrun(Launcher):
-    """torchrun_server.py and the agents that it runs."""
+    """Runs torchrun_server.py, which runs the agents."""
 
     name = "torchrun"
 
@@ -74,7 +74,7 @@ class Torchrun(Launcher):
 
 
 class Ddprun(Launcher):
-    """Jobs on several nodes have one token, which torchrun has no need of."""
+    """Runs ddprun. Multi-node jobs get one token, which torchrun does not need."""
 
     name = "ddprun"
 
@@ -86,7 +86,7 @@ class Ddprun(Launcher):
         token = {"DDPRUN_TOKEN": os.urandom(32).hex()} if len(orders) > 1 else {}
         self._running = []
         for order in orders:
-            # Where nothing else says which node is the first, torchrun goes by pids, and ddprun by who is there.
+            # If nothing else decides which node is first, torchrun orders nodes by pid, and ddprun by arrival.
             if self._running:
                 self._wait_for_coordinator(orders[0])
             with open(order["stdout"], "ab") as out, open(order["stderr"], "ab") as err:
@@ -99,7 +99,7 @@ class Ddprun(Launcher):
         return [each.wait() for each in self._running]
 
     def _wait_for_coordinator(self, order: dict) -> None:
-        """Another process's file gives no event."""
+        """Polls the log of another process, because its output gives no event here."""
         while "coordinates the job" not in pathlib.Path(order["stderr"]).read_text() and self._running[0].poll() is None:
             time.sleep(0.005)
 

@@ -1,5 +1,5 @@
-"""The socket where the probes (reference/probe.py) of one run say what they see, and where they wait for each other. contract.py opens one
-for each run of a case."""
+"""The socket at which the probes (reference/probe.py) of one run report what they see and wait for each other. contract.py opens one for each run of
+a case."""
 
 import json
 import os
@@ -9,15 +9,15 @@ import signal
 import socket
 import threading
 
-PATIENCE = 60  # seconds for the launchers' pids
+PATIENCE = 60  # seconds to wait for the launchers' pids
 
 
 class Meeting:
-    """A worker that comes is told its attempt: how often its place was filled before. Workers of one attempt go on when all of them have
-    come. Then the launchers are sent the case's signals, each when all workers have told of the one before."""
+    """Each worker that connects gets its attempt number: how often its rank was filled before. The workers of one attempt continue when all of them
+    have connected. Then the launchers are sent the case's signals, each after all workers have reported the previous one."""
 
     def __init__(self, name: str, nodes: int, expected: int, send: tuple[str, ...]) -> None:
-        self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # by node, then by rank.attempt
+        self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # keys: node, then rank.attempt
         self.signals: list[dict[str, list[str]]] = [{} for _ in range(nodes)]
         self._attempts: dict[tuple[int, str], int] = {}
         self._expected, self._waiting = expected, {}
@@ -47,7 +47,7 @@ class Meeting:
             for link in [link for link in ready if link in unfinished]:
                 try:
                     data = link.recv(1 << 16)
-                except ConnectionResetError:  # it ended without reading our answer; what it said comes with the next recv
+                except ConnectionResetError:  # the worker ended without reading our answer; its report comes with the next recv
                     continue
                 *lines, rest = (unfinished.pop(link) + data).split(b"\n")
                 for line in lines:
@@ -86,7 +86,7 @@ class Meeting:
     def _tell(link: socket.socket, what: bytes) -> None:
         try:
             link.sendall(what)
-        except (BrokenPipeError, ConnectionResetError):  # stopped by its launcher meanwhile
+        except (BrokenPipeError, ConnectionResetError):  # its launcher stopped the worker meanwhile
             pass
 
     def _send_next(self) -> None:

@@ -1,4 +1,4 @@
-"""File systems that are full after a few kilobytes, or take nothing for a while; skipped where none can be mounted."""
+"""File systems that are full after a few kilobytes, or that block all writes for a while. Tests are skipped where none can be mounted."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path, size: str):
-    """A tmpfs of its own, where this user may mount one."""
+    """A private tmpfs, if this user may mount one."""
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount a tmpfs")
@@ -22,7 +22,7 @@ def small_disk(folder: pathlib.Path, size: str):
 
 
 class StallingDisk:
-    """An ext4 of its own that can be frozen: whoever writes to it waits in the kernel until it is thawed, as for a server that does not answer."""
+    """A private ext4 that can be frozen: a writer then blocks in the kernel until it is thawed, as on a file server that does not answer."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -31,7 +31,7 @@ class StallingDisk:
         subprocess.run(["fsfreeze", "-f", str(self.folder)], check=True)
 
     def stall(self, seconds: float):
-        """A process of its own thaws it, however this one ends."""
+        """A separate process thaws the file system, so it is thawed however this process ends."""
         subprocess.run(["sh", "-c", 'fsfreeze -f "$1"; sleep "$2"; fsfreeze -u "$1"', "sh", str(self.folder), str(seconds)], check=True, start_new_session=True)
 
     def thaw(self):
@@ -40,7 +40,7 @@ class StallingDisk:
 
 @contextlib.contextmanager
 def stalling_disk(folder: pathlib.Path):
-    """Where this user may mount one. It is thawed at the end in any case: nobody who waits for it can be killed before."""
+    """A StallingDisk, if this user may mount one. It is always thawed at the end: until then a process that waits for it cannot be killed."""
     missing = [tool for tool in ("mkfs.ext4", "fsfreeze", "losetup") if not shutil.which(tool)]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"a disk that can be frozen needs root and {', '.join(missing) or 'nothing else'}")

@@ -1,4 +1,5 @@
-// A worker program that fails where task.fault of its train.json says (test_faulty_worker.py). Else it learns one number.
+// A worker program that fails at the place that task.fault of its train.json names (test_faulty_worker.py). Otherwise it learns
+// one number.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>

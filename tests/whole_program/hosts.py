@@ -1,5 +1,5 @@
-"""Hosts of their own on one machine: network namespaces on a bridge, each with an address, a host name, a remembered identity and, if wanted, names
-that only it knows. Cables can be pulled, and the bridge can drop what goes from one host to another. Used by the tests of networks."""
+"""Private hosts on one machine: network namespaces on a bridge, each with its own address, host name, remembered identity and, on request, private
+host names. Cables can be pulled, and the bridge can drop traffic between two hosts. The network tests use them."""
 
 import os
 import pathlib
@@ -18,12 +18,12 @@ def ip(*words: str):
 
 
 class Hosts(Nodes):
-    """Agents on hosts 0 to count - 1; the bridge is in a namespace of its own, so that nothing is seen outside."""
+    """Agents on hosts 0 to count - 1. The bridge has its own namespace, so nothing is visible outside."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, count: int = 3, family: int = 4):
         super().__init__(ddprun, folder)
         self.count, self.family = count, family
-        self.close_network()  # a host of a test that was killed
+        self.close_network()  # left by a test that was killed
         try:
             self.build_network()
         except subprocess.CalledProcessError as error:
@@ -58,7 +58,7 @@ class Hosts(Nodes):
         return f"[{self.address(host)}]:{port}" if self.family == 6 else f"{self.address(host)}:{port}"
 
     def on(self, host: int, command: list[str], names: dict[str, str] | None = None) -> list[str]:
-        """`command` as it is run on that host; `names` (name: address) is its /etc/hosts."""
+        """Returns `command` as it must be run on that host; `names` (name: address) become its /etc/hosts."""
         setup = f"hostname host{host}; "
         if names is not None:
             known = self.etc_hosts(host)
@@ -84,17 +84,17 @@ class Hosts(Nodes):
         ip("-n", self.space("sw"), "link", "set", f"port{host}", state)
 
     def drop(self, *rules: str):
-        """The bridge drops what matches one of the rules (nft's words), and forgets the rules that it had."""
+        """Replaces the bridge's rules: it drops traffic that matches one of `rules` (in nft's syntax)."""
         table = "table bridge faults\ndelete table bridge faults\ntable bridge faults {\n chain c {\n  type filter hook forward priority 0\n"
         table += "".join(f"  {rule} drop\n" for rule in rules) + " }\n}\n"
         subprocess.run(["ip", "netns", "exec", self.space("sw"), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)
 
     def cut(self, *ways: tuple[int, int]):
-        """Nothing goes from the first host of a pair to the second one any more."""
+        """Drops all traffic from the first host of each pair to the second."""
         self.drop(*(f'iifname "port{a}" oifname "port{b}"' for a, b in ways))
 
     def refuse(self, host: int, to: int):
-        """What that host sends to the other one over TCP is answered by a reset: connections end, and new ones are refused."""
+        """Answers TCP packets from that host to the other one with a reset: open connections end, and new ones are refused."""
         rule = f"{'ip6' if self.family == 6 else 'ip'} daddr {self.address(to)} meta l4proto tcp reject with tcp reset"
         table = f"table inet refusal {{ chain c {{ type filter hook output priority 0; {rule}; }}; }}\n"
         subprocess.run(["ip", "netns", "exec", self.space(host), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)
@@ -110,7 +110,7 @@ class Hosts(Nodes):
 
 @pytest.fixture
 def make_hosts(ddprun_bin, tmp_path):
-    """make_hosts(count, family): hosts on a network of their own, gone at the test's end."""
+    """make_hosts(count, family): hosts on a private network, removed at the test's end."""
     missing = [tool for tool in ("ip", "nsenter", "unshare", "nft") if not shutil.which(tool)]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"hosts of their own need root and {', '.join(missing) or 'nothing else'}")

@@ -1,4 +1,5 @@
-"""Small real training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, runs, and what they left behind."""
+"""Small real training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, runs, and readers of the files that runs
+leave."""
 
 import gzip
 import hashlib
@@ -12,7 +13,7 @@ import subprocess
 import time
 
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
-TRAIN, TEST = 640, 200  # samples of the small data set
+TRAIN, TEST = 640, 200  # samples in the small data set
 
 
 def write_small_dataset(folder: pathlib.Path) -> pathlib.Path:
@@ -51,7 +52,7 @@ def config(dataset: pathlib.Path, **changes) -> dict:
 
 
 def shipped_config(name: str) -> dict:
-    """One of configs/, without comments, which Python can't read."""
+    """One of the files in configs/ without its comments, which Python's JSON parser can't read."""
     text = (pathlib.Path(__file__).parents[2] / f"configs/{name}.json").read_text(encoding="utf-8")
     config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", text, flags=re.M))
     del config["$schema"]
@@ -64,7 +65,8 @@ def write_config(path: pathlib.Path, content: dict) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """Free on every address, since agents listen on all of them; and below those that the kernel hands out, which others may get meanwhile."""
+    """A port that is free on every address, because agents listen on all of them. It lies below the kernel's ephemeral range, from which other
+    processes get ports meanwhile."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for port in random.sample(range(10000, max(lowest, 20000)), 100):
         with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
@@ -94,7 +96,7 @@ _started: list[subprocess.Popen] = []
 
 
 def start(command: list, text: bool = True, **env: str) -> subprocess.Popen:
-    """A job that goes on beside the test, its output in pipes. It does not outlive the test, however that ends."""
+    """Starts a job that runs in parallel to the test, with its output in pipes. It is killed at the latest when the test ends."""
     process = subprocess.Popen([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text)
     _started.append(process)
@@ -102,7 +104,7 @@ def start(command: list, text: bool = True, **env: str) -> subprocess.Popen:
 
 
 def end_started() -> None:
-    """Kills what start() started and still runs; an agent's workers go with it. conftest.py calls this after each test."""
+    """Kills jobs of start() that still run; an agent's workers die with it. conftest.py calls this after each test."""
     while _started:
         with _started.pop() as process:
             if process.poll() is None:
@@ -110,7 +112,7 @@ def end_started() -> None:
 
 
 def weights_digest(run_dir: pathlib.Path) -> str:
-    """Of the newest checkpoint's model and optimizer, tensor data and header alike."""
+    """Digest of the newest checkpoint's model and optimizer files, tensor data and headers."""
     newest = (run_dir / "checkpoints" / "latest").resolve(strict=True)
     digest = hashlib.sha256()
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -136,7 +138,7 @@ def report(run_dir: pathlib.Path) -> dict:
 
 
 def wait_for(condition, what: str, seconds: float = 60) -> None:
-    """Until it holds; for what no event tells of."""
+    """Polls until the condition holds. For conditions without an event."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what

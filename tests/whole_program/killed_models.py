@@ -1,4 +1,4 @@
-"""The models of test_hundred_kills.py: each with data of its own and a config whose run lasts some tens of seconds on two workers."""
+"""The models of test_hundred_kills.py: each has its own data and a config whose run lasts some tens of seconds on two workers."""
 
 import dataclasses
 import importlib
@@ -18,13 +18,13 @@ SMALL_GPT = {"n_layer": 2, "n_head": 2, "n_embd": 32}
 
 @dataclasses.dataclass
 class Killed:
-    write: Callable[[pathlib.Path], None]  # fills a folder, where data.dir and a model's files then are
-    samples: int                           # of an epoch
+    write: Callable[[pathlib.Path], None]  # fills a folder with data.dir and the model's files
+    samples: int  # samples in one epoch
     epochs: int
-    settings: dict                         # of train.json; paths count from that folder
+    settings: dict  # keys of train.json; paths are relative to that folder
 
     def config(self, folder: pathlib.Path) -> dict:
-        """With `folder` filled."""
+        """The config, after `folder` was filled."""
         self.write(folder)
         data = {"dir": str(folder / "data"), **self.settings.get("data", {})}
         return jobs.config(folder / "data", **{"epochs": self.epochs, "batch_size": 8, "eval_every_epochs": 5, "checkpoint": {"every_steps": 100, "keep": 2},

@@ -1,4 +1,4 @@
-"""Jobs that lose workers: a running ddprun whose workers can be killed, kills at random moments, and what must hold of the run afterwards."""
+"""Jobs that lose workers: a running ddprun whose workers can be killed, random kills, and the checks that the run must pass afterwards."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import time
 import jobs
 import pytest
 
-EPOCHS = 100  # of 20 steps
+EPOCHS = 100  # epochs of 20 steps
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 def end_of(process: subprocess.Popen, readers: list[threading.Thread], timeout: float) -> int:
-    """Its exit code, once all that it said has been read; killed when it has not ended by then."""
+    """Reads all output, then returns the exit code. Kills the job if it does not end within the time limit."""
     try:
         process.wait(timeout)
     finally:
@@ -35,11 +35,11 @@ def end_of(process: subprocess.Popen, readers: list[threading.Thread], timeout: 
 
 
 class Job:
-    """A running ddprun, of which the workers' pids are known. Ends with everything it started."""
+    """A running ddprun whose workers' pids are known. Everything that it started ends with it."""
 
     def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *, recovery="live", standbys=0, env=None, flags=(),
                  config=None, **changes):
-        """`config` is used as it is; without it, `changes` are those of a small one."""
+        """`config` is used unchanged. Without it, a small config with `changes` is used."""
         folder.mkdir(exist_ok=True)
         self.run_dir = folder / "run"
         self.config = config or jobs.config(dataset, **{"epochs": EPOCHS, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
@@ -103,7 +103,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def undisturbed(ddprun_bin, data, tmp_path_factory):
-    """Runs of each world size that nothing happened to."""
+    """Undisturbed runs, one for each world size."""
     runs = {}
 
     def of(workers: int, **changes) -> pathlib.Path:
@@ -126,10 +126,10 @@ def assert_same_run(job: Job, calm: pathlib.Path) -> None:
 
 
 def assert_nothing_lost(job: Job) -> None:
-    """Where state was left, training went on from the newest step of those who hold it. What the lost one alone had finished, one
-    step at most, the others make again."""
+    """After a loss with surviving state, training resumed from the newest step of the survivors. They repeat at most the one step that only the lost
+    rank had finished."""
     reached: dict[int, int] = {}
-    failed = False  # what is heard from here on may be of the group that is made anew
+    failed = False  # later messages may belong to the new group
     lost = []
     for event in job.events:
         if event["event"] in ("progress", "phase") and not failed:
@@ -147,8 +147,8 @@ def assert_nothing_lost(job: Job) -> None:
 
 
 def seconds_to_next_step(job: Job) -> list[float]:
-    """From each loss that state outlived to the end of the next step, whoever finished it, by the clock of the machine. One after
-    which another was killed before that step says nothing."""
+    """Seconds from each loss with surviving state to the end of the next step on any rank, by the system clock. A loss is not counted if another
+    worker was killed before that step."""
     steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
     found = []
     for number, event in enumerate(job.events):
@@ -167,14 +167,14 @@ def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
     done, last, reached = 0, -1, -1
     job.wait_until(lambda j: len(j.pids) == workers)
     while done < kills and job.process.poll() is None:
-        # Mostly in the middle of training, at times while a successor is still starting.
+        # Usually in the middle of training, sometimes while a replacement is still starting.
         if chance.random() < 0.75:
             job.wait_until(lambda j: not j.coming_up or j.of("run_ended"))
         time.sleep(chance.uniform(0, 0.4))
         rank = chance.randrange(workers)
         begun_at = max([reached] + [e["step"] for e in job.of("regrouped")])
         if rank == last and (job.coming_up or job.step <= begun_at):
-            rank = (rank + 1) % workers  # the same failure at the same step twice ends a job
+            rank = (rank + 1) % workers  # the same failure twice at the same step would end the job
         last, reached = rank, job.step
         before = job.pids[rank]
         job.kill(rank)

@@ -1,5 +1,5 @@
-"""Jobs on several agents of this machine that lose workers and agents while the others keep their state: what each agent says is read
-as it says it, so a test waits for what happened and kills whom it means."""
+"""Jobs with several agents on this machine that lose workers and agents while the others keep their state. Agents' output is read as it is written,
+so a test can wait for an event and kill a chosen process."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from node_agents import keep_records
 
 
 class Agent:
-    """One ddprun of the job. `events` are its own; `pids` those of its workers, by global rank."""
+    """One ddprun of the job. `events` are those of this agent; `pids` those of its workers, by global rank."""
 
     def __init__(self, job: "NodesJob", command: list, environment: dict):
         self.job, self.events, self.errors = job, [], ""
@@ -40,7 +40,7 @@ class Agent:
         return [e for e in self.events if e["event"] == event]
 
     def pids(self) -> dict[int, int]:
-        """Of the newest process of each place on this node."""
+        """Pids of the newest process of each rank on this node."""
         return {e["local_rank"]: e["pid"] for e in self.of("worker_started")}
 
     def ranks(self) -> set[int]:
@@ -56,7 +56,7 @@ class Agent:
         return max([e["step"] for e in self.events if e["event"] in ("progress", "phase")], default=-1)
 
     def at_work(self) -> bool:
-        """All workers here are past the beginning of their newest round."""
+        """True if all workers here have passed the beginning of their newest round."""
         begun = max((i for i, e in enumerate(self.events) if e["event"] in ("round_started", "regrouped")), default=-1)
         return begun >= 0 and any(e["event"] == "progress" for e in self.events[begun:])
 
@@ -65,7 +65,8 @@ class Agent:
 
 
 class NodesJob:
-    """A job whose agents all run here, with one run directory; ends with everything that it started. `program`: a command in place of a train.json."""
+    """A job whose agents all run here, with one run directory. Everything that it started ends with it. `program`: a command in place of a
+    train.json."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path | None, *, nodes: str, workers: int, options=(), program=(), **changes):
         folder.mkdir(exist_ok=True)
@@ -90,7 +91,7 @@ class NodesJob:
             state = {"XDG_STATE_HOME": keep_records(self.folder / f"state-{number}")}
             command = [self.command[0], "--recovery", recovery, *self.command[1:]]
             self.agents.append(Agent(self, command, jobs.clean_environment(**more, **state, **environment)))
-            if all(a.process.poll() is not None for a in self.agents[:-1]):  # the first of a start of the job
+            if all(a.process.poll() is not None for a in self.agents[:-1]):  # this agent is the first one of a start of the job
                 agent = self.agents[-1]
                 self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in agent.events) or agent.process.poll() is not None)
         return self.agents[-1]
@@ -120,7 +121,7 @@ class NodesJob:
 
 
 def pause(job: NodesJob, seconds: float) -> None:
-    """Until a random moment; what is said meanwhile is read."""
+    """Waits until a random moment and reads the agents' output meanwhile."""
     with job.changed:
         job.changed.wait_for(lambda: False, seconds)
 
@@ -129,7 +130,7 @@ def pause(job: NodesJob, seconds: float) -> None:
 
 
 def steps_made_twice(run) -> list[int]:
-    """By the order in which they were written: a step at or below one that was there before."""
+    """Steps that were repeated: in the order of writing, a step number at or below an earlier one."""
     steps = [e["step"] for e in jobs.metrics(run, "step")]
     return [step for before, step in zip(steps, steps[1:]) if step <= before]
 
@@ -142,7 +143,7 @@ def assert_went_on(job: NodesJob, calm) -> None:
 
 
 def assert_trained_through(job: NodesJob, epochs: int) -> None:
-    """Nothing was made twice, nothing left out, whatever the number of workers was."""
+    """No step was repeated or left out, whatever the number of workers was."""
     assert jobs.metrics(job.run_dir, "restart") == [], job.story()
     assert [e["step"] for e in jobs.metrics(job.run_dir, "step")] == list(range(1, 20 * epochs + 1))
     jobs.assert_each_sample_once(job.run_dir, epochs)

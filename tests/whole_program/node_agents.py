@@ -1,4 +1,4 @@
-"""The agents of a job on several nodes, and what their workers leave behind. Used by the tests of nodes, hosts and networks."""
+"""The agents of a multi-node job, and the files that their workers leave. Used by the tests of nodes, hosts and networks."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import time
 import jobs
 import pytest
 
-PATIENCE = 60  # only a failing test waits that long
+PATIENCE = 60  # seconds; only a failing test waits that long
 
 
 def lives(pid: int) -> bool:
@@ -24,23 +24,23 @@ def lives(pid: int) -> bool:
 
 @contextlib.contextmanager
 def held_up(pid: int):
-    """The process makes no progress meanwhile: on a fast machine a small job is over before what the test waits for has happened."""
+    """Stops the process meanwhile. Otherwise a small job on a fast machine ends before the event that the test waits for."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        with contextlib.suppress(ProcessLookupError):  # it was ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the process was ended meanwhile
             os.kill(pid, signal.SIGCONT)
 
 
 def keep_records(state: pathlib.Path, host: str | None = None) -> str:
-    """$XDG_STATE_HOME of a machine on which jobs have run before: a first node that finds nothing there asks nobody."""
+    """Sets $XDG_STATE_HOME to that of a machine on which jobs have run before. A first node that finds no state there would not query the others."""
     (state / "ddprun" / "nodes" / (host or socket.gethostname())).mkdir(parents=True, exist_ok=True)
     return str(state)
 
 
 class Nodes:
-    """The agents of one job, each with its output in a file; whatever is left at the end is killed."""
+    """The agents of one job, each with its output in a file. Agents that still run at the end are killed."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path):
         self.ddprun, self.folder = ddprun, folder
@@ -80,7 +80,7 @@ class Nodes:
             pytest.fail(self.all_text())
 
     def until(self, condition, what: str):
-        """What another process does leaves no event here but its files, so they are looked at again and again."""
+        """Polls the files, because other processes give no other event here."""
         end = time.monotonic() + PATIENCE
         while not (found := condition()):
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Faults drawn from a seed, jobs that they are injected into, and what must hold afterwards. --chaos injects them; a stall of the run
+"""Draws faults from a seed, runs the jobs into which they are injected, and checks the results. --chaos injects the faults; a stall of the run
 directory is made from outside. Shared by test_soak.py and bench/soak_bench.py."""
 
 import contextlib
@@ -17,22 +17,22 @@ import time
 import jobs
 from disks import StallingDisk
 
-KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")  # oom changes the sums' order, so the bits do not stay
+KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")  # no oom: it changes the order of sums, so the weights would differ in some bits
 PHASES = ("step", "backward", "optimizer")
 CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "exit_code", "nan": "diverged", "stop": "hang",
           "hang": "hang", "loop": "hang", "oom": "out_of_memory", "flip": "corrupt_state"}
 HANGS = ("stop", "hang", "loop")
 STALL = "stall"
-HANG_TIMEOUT = 5.0  # s, of jobs whose run directory stalls
-LONGEST_STALL = 0.7 * HANG_TIMEOUT  # nobody hangs who waits for it
+HANG_TIMEOUT = 5.0  # seconds, for jobs whose run directory stalls
+LONGEST_STALL = 0.7 * HANG_TIMEOUT  # longest stall in seconds; a worker that waits for it must not count as hanging
 MOST_FAULTS, FEWEST_FAULTS = 1000, 300
-COMPARED = {"compare_every_steps": 1}  # "ddp" of a job with flips: the next fault would take one away before it is found
+COMPARED = {"compare_every_steps": 1}  # for jobs with flips, as the "ddp" key: without a comparison in every step, the next fault would remove a flip before it is found
 
 
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """What is drawn: so many faults, of them so many hangs, refused allocations and stalls of the run directory; the others are `kinds`,
-    one of which may be named several times."""
+    """How many faults to draw, and how many of them are hangs, refused allocations and stalls of the run directory. The others are drawn from
+    `kinds`, in which a kind may occur several times."""
 
     count: int
     hangs: int = 0
@@ -42,7 +42,7 @@ class Mix:
 
     @staticmethod
     def of(seed: int, count: int | None = None, stalls: bool = True) -> "Mix":
-        """Of a soak: how many faults there are, of what kinds, and how often each, unless `count` is given."""
+        """Draws the mix of a soak: the number of faults (unless `count` is given), their kinds, and the frequency of each."""
         randomness = random.Random(f"mix of seed {seed}")
         drawn = randomness.randint(FEWEST_FAULTS, MOST_FAULTS)
         hangs, stalling = randomness.uniform(0.05, 0.15), randomness.uniform(0.03, 0.1)
@@ -52,7 +52,8 @@ class Mix:
 
 
 def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
-    """At different steps, no two in neighbouring ones, and none in the first four. The last one is no stall: the job might end meanwhile."""
+    """Draws the steps of the faults: all different, no two adjacent, none among the first four. The last fault is not a stall, because the job might
+    end during it."""
     randomness = random.Random(seed)
     at = sorted(randomness.sample(range(4, steps - 2, 2), mix.count))
     special = randomness.sample(range(mix.count - 1 if mix.stalls else mix.count), mix.hangs + mix.ooms + mix.stalls)
@@ -72,12 +73,12 @@ def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
 
 
 def injected(faults: list[str]) -> list[str]:
-    """By --chaos."""
+    """The faults that --chaos injects."""
     return [fault for fault in faults if not fault.startswith(STALL)]
 
 
 def stalls(faults: list[str]) -> list[tuple[int, float]]:
-    """At which step, for how many seconds."""
+    """The stalls: the step and the seconds of each."""
     return [(int(step.removeprefix("step=")), float(seconds.removeprefix("seconds=")))
             for kind, step, seconds in (fault.split() for fault in faults if fault.startswith(STALL))]
 
@@ -91,7 +92,7 @@ def expected_causes(faults: list[str]) -> dict[str, int]:
 
 
 def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TIMEOUT) -> list[str]:
-    """Neither the budget nor a pause stands in the way: the faults come faster than any real ones."""
+    """Options under which neither the restart budget nor a pause delays the job: injected faults come faster than real ones."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2 * len(faults), "same_failure_rounds": 0,
                                   "causes": {"diverged": 2 * len(faults)}, "pause": {"first_s": 0, "longest_s": 0}}),
@@ -100,7 +101,7 @@ def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TI
 
 
 def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | None]:
-    """Their exit codes; None for those that still run when one has failed or the time is over."""
+    """Returns the exit codes. None stands for an agent that still runs when another has failed or when the time is over."""
     waiting = {os.pidfd_open(agent.pid): agent for agent in agents}
     end = time.monotonic() + timeout
     try:
@@ -118,7 +119,7 @@ def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | N
 
 
 class Stalls:
-    """Of the disk of a run: each once, when the run first reaches its step."""
+    """Stalls the disk of a run, once for each planned stall, when the run first reaches its step."""
 
     def __init__(self, disk: StallingDisk, run: pathlib.Path, planned: list[tuple[int, float]]):
         self.disk, self.metrics, self.planned, self.made = disk, run / "metrics.jsonl", planned, 0
@@ -150,14 +151,14 @@ class Stalls:
 
 @dataclasses.dataclass
 class Place:
-    """A folder in which jobs run, with everything that they may leave somewhere else: temporary files, sockets, states, keys. Run
-    directories are on `disk`, where there is one."""
+    """A folder in which jobs run, with the files that they may leave elsewhere: temporary files, sockets, states, keys. Run directories are on
+    `disk`, if there is one."""
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
-    begin_with: tuple[str, ...] = ()  # of each command, such as what enters a network namespace
+    begin_with: tuple[str, ...] = ()  # words before each command, such as those that enter a network namespace
     disk: StallingDisk | None = None
-    stalls_made: int = 0  # in the last job
+    stalls_made: int = 0  # number of stalls in the last job
 
     def run_dir(self, name: str) -> pathlib.Path:
         return (self.disk.folder if self.disk else self.folder) / name
@@ -170,8 +171,8 @@ class Place:
         return jobs.clean_environment(**around)
 
     def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600, faults: list[str] = ()) -> str:
-        """Two workers, of one agent or of one agent each. Returns what they printed; fails when one of them fails. The stalls of `faults`
-        are made; the others are injected by flags()."""
+        """Trains with two workers, on one agent or on one agent each. Returns their output; raises if an agent fails. The stalls among `faults` are
+        made here; flags() injects the others."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
         command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.run_dir(name))]
         if agents > 1:
@@ -201,7 +202,7 @@ class Place:
         return self.folder / f"{name}-{number}.log"
 
     def what_is_wrong(self, calm_digest: str, run: str, faults: list[str]) -> list[str]:
-        """After a run with all these faults; `calm_digest` is that of the undisturbed run's weights."""
+        """Checks a run after all these faults. `calm_digest` is the digest of the undisturbed run's weights."""
         run_dir, wrong = self.run_dir(run), []
         report = jobs.report(run_dir)
         if "oom" not in " ".join(faults) and jobs.weights_digest(run_dir) != calm_digest:

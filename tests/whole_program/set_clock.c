@@ -1,6 +1,6 @@
-// A wall clock that a test sets: preloaded into a job, it adds the seconds that are in the file $CLOCK_WAS_SET to what programs are told,
-// from the moment in which they are written there. The second number in the file is added to the time since boot that counts sleep, as
-// after a machine has slept. Used by test_surroundings.py; the monotonic clock goes on as it does.
+// A wall clock that a test sets. Preloaded into a job, it adds the seconds in the file $CLOCK_WAS_SET to the time that programs
+// read, from the moment when they are written there. The second number in the file is added to the time since boot that
+// includes sleep, as if the machine had slept. The monotonic clock is unchanged. Used by test_surroundings.py.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-// getaddrinfo() of a machine whose resolver can fall silent. Numbers are answered as ever; "NAME=ADDRESS" in SILENT_RESOLVER_NAME is
-// the one name that it knows; and while there is a file at the path in SILENT_RESOLVER_FILE, no name is answered for ten minutes.
+// getaddrinfo() of a machine whose resolver can stop answering. Numeric addresses always resolve. SILENT_RESOLVER_NAME
+// ("NAME=ADDRESS") is the only name that it knows. While the file at the path in SILENT_RESOLVER_FILE exists, every lookup of a
+// name blocks for ten minutes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>

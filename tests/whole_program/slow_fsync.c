@@ -1,5 +1,5 @@
-// A disk that stands still once: preloaded into a job, fsync of a file whose path contains $SLOW_FSYNC_OF takes $SLOW_FSYNC_SECONDS,
-// the first time in each process. Used by test_hangs.py.
+// A disk that stalls once. Preloaded into a job, the first fsync in each process of a file whose path contains $SLOW_FSYNC_OF
+// takes $SLOW_FSYNC_SECONDS. Used by test_hangs.py.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-"""A Slurm cluster of its own on one machine: slurmctld, a slurmd on each host of a private network (hosts.py), and a munged with a key of its own.
-Everything lies in a folder of its own and ends with the test. Used by test_slurm.py."""
+"""A private Slurm cluster on one machine: slurmctld, a slurmd on each host of a private network (hosts.py), and a munged with its own key. All files
+are in one folder, and all processes end with the test. Used by test_slurm.py."""
 
 import os
 import pathlib
@@ -42,7 +42,7 @@ PartitionName=all Nodes=host[0-{last}] Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """`srun`, `sbatch` and the like are run on the first host by run() and start()."""
+    """run() and start() run `srun`, `sbatch` and other commands on the first host."""
 
     def __init__(self, hosts: Hosts, folder: pathlib.Path):
         self.hosts, self.folder = hosts, folder
@@ -97,7 +97,7 @@ def slurm(make_hosts):
     if missing:
         pytest.skip(f"a Slurm cluster needs {', '.join(missing)}: slurmctld, slurmd, slurm-client and munge")
     hosts = make_hosts(2)
-    # A short path: Slurm's sockets lie in it, and where that of a batch step is longer than a socket's name may be, no batch job runs.
+    # A short path: it contains Slurm's sockets. If the path of a batch step's socket exceeds the limit for socket names, no batch job runs.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
         cluster = Slurm(hosts, pathlib.Path(folder))
         yield cluster

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-# The trainer is connected to the store, as PyTorch's is: a start script may leave it in the background.
+# The trainer is connected to the store, like PyTorch's: a start script may leave the trainer in the background.
 TRAINER = '''import os, signal, socket, sys, time
 from multiprocessing import shared_memory
 rank, seconds, how = os.environ["RANK"], float(sys.argv[1]), sys.argv[2]
@@ -90,7 +90,7 @@ def send(process: subprocess.Popen, how: str, folder: pathlib.Path) -> None:
     if how == "TERM to the group":
         return os.killpg(process.pid, signal.SIGTERM)
     if how == "TERM to every process":
-        # The store is ddprun's own: a scheduler that ends every process of a step ends it as well.
+        # The store belongs to ddprun: a scheduler that ends every process of a step ends the store as well.
         for pid in [process.pid, *descendants(process.pid)]:
             try:
                 os.kill(pid, signal.SIGTERM)
@@ -105,7 +105,7 @@ def shared_memory() -> set[str]:
 
 
 def one_stop(ddprun: str, kind: str, how: str, seconds: float, python: str = sys.executable) -> str:
-    """Runs one job; "" or what was wrong."""
+    """Runs one job. Returns "" or a description of the error."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="start-script-"))
     before = shared_memory()
     (folder / "train.py").write_text(TRAINER)
@@ -158,7 +158,7 @@ def main() -> int:
     failures = 0
     for number in range(count):
         kind, how = random.choice(list(KINDS)), random.choice(STOPS)
-        if kind == "background" and how == "peer":  # the exit code of the script counts, and that was 0
+        if kind == "background" and how == "peer":  # the exit code of the script counts, and it was 0
             how = "INT"
         if wrong := one_stop(ddprun, kind, how, seconds):
             failures += 1

@@ -25,7 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.socket = socket.create_connection(where())
         self.send(struct.pack("=BI", VALIDATE, 0x3C85F7CE))
-        self.ping()  # as torch's clients do: the store has let it in
+        self.ping()  # as torch's clients do: the answer shows that the store has accepted this client
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -65,7 +65,7 @@ class Store:
 
 
 def ended(pid: int) -> None:
-    """Returns when that process, which need not be a child, has ended."""
+    """Returns when that process has ended. It need not be a child of this one."""
     with contextlib.suppress(ProcessLookupError):
         select.select([os.pidfd_open(pid)], [], [])
 
@@ -78,7 +78,7 @@ def stores() -> list[int]:
 
 
 def listening() -> set[str]:
-    """The addresses at which somebody listens at MASTER_PORT."""
+    """The addresses that have a listening socket at MASTER_PORT."""
     found = set()
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""Every mistake of a user ends in one clear error that says what was expected, found, where, and what to do; nothing is lost."""
+"""Every user mistake ends in one clear error with what was expected, what was found, where, and what to do. No state is lost."""
 
 import gzip
 import json
@@ -154,7 +154,7 @@ def test_a_run_directory_in_use(ddprun_bin, data, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 3 MB."""
+    """Mounts a file system of 3 MB."""
     mount = tmp_path / "disk"
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True, check=False).returncode != 0:
@@ -164,15 +164,15 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, small_disk):
-    # The first checkpoint (0.3 MB of weights, 0.6 MB of moments) fits beside the filler; those after it do not.
+    # The first checkpoint (0.3 MB of weights, 0.6 MB of moments) fits on the disk next to the filler; later ones do not.
     config = jobs.write_config(tmp_path / "train.json", jobs.config(
         data, model={"type": "mlp", "hidden": [96]}, epochs=1, checkpoint={"every_steps": 5, "keep": 8, "wait_for_room_s": 1}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", small_disk / "run", config])
     text = done.stdout + done.stderr
     assert "No space left on device" in text
-    assert jobs.losses(small_disk / "run")[-1][0] >= 15  # training went on past the failed save
+    assert jobs.losses(small_disk / "run")[-1][0] >= 15  # training continued after the failed save
     assert (small_disk / "run" / "checkpoints" / "latest" / "manifest.json").exists()
-    assert done.returncode != 0  # the last state could not be saved: that must not look like success
+    assert done.returncode != 0  # the last state could not be saved: this must not look like success
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")

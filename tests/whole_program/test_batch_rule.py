@@ -1,4 +1,4 @@
-"""The learning rate follows batch_size by optimizer.lr_batch_rule, and neither a number of workers nor a change of it."""
+"""The learning rate follows batch_size by optimizer.lr_batch_rule. It does not depend on the number of workers or on a change of it."""
 
 import jobs
 import pytest
@@ -14,7 +14,7 @@ def test_rates_in_metrics_are_the_rules(ddprun_bin, ddptrain_bin, tmp_path, rule
     train = jobs.write_config(tmp_path / "train.json", given)
     for name, starts in (("alone", [(1, 6)]), ("two", [(2, 6)]), ("fewer", [(2, 3), (1, 6)])):
         for workers, steps in starts:
-            # It is not max_steps that stops the first start: the schedule would know of it.
+            # The first start is not ended by max_steps, because the schedule depends on it.
             fault = {"DDPTRAIN_FAULT": f"exit=7 rank=0 step={steps}"} if steps < 6 else {}
             done = jobs.run([ddprun_bin, "--max-restarts", 0, "--nproc-per-node", workers, "--run-dir", tmp_path / name, train, "checkpoint.every_steps=1"], **fault)
             assert (done.returncode == 0) == (steps == 6), done.stderr
@@ -25,7 +25,7 @@ def test_rates_in_metrics_are_the_rules(ddprun_bin, ddptrain_bin, tmp_path, rule
 
 
 def test_a_rule_without_a_base_is_refused(ddprun_bin, ddptrain_bin, tmp_path):
-    """A base without a rule is not: a command may switch the rule off."""
+    """A base without a rule is accepted, because a command may switch the rule off."""
     data = jobs.write_small_dataset(tmp_path / "data")
     for changes, words in (({"lr_batch_rule": "linear"}, 'expected the batch_size for which lr is meant, as lr_batch_rule is "linear", found 0'),
                            ({"lr_base_batch": 8}, "")):

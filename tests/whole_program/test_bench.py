@@ -1,4 +1,4 @@
-"""The benchmark programs work: a few of their rows under both launchers, each run once. Figures are not judged here."""
+"""The benchmark programs work: a few of their rows run once under both launchers. The results are not judged here."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ def bench(monkeypatch):
 def test_the_launch_benchmark_as_a_program(ddprun_bin, tmp_path):
     done = jobs.run([sys.executable, BENCH / "bench.py", "launch", "--quick", "--bin", ddprun_bin.parent, "--results", tmp_path,
                      "--only", "program that is not there, until"])
-    assert done.stdout.count("bar missed") == done.returncode, done.stdout + done.stderr  # a slow machine misses its bar
+    assert done.stdout.count("bar missed") == done.returncode, done.stdout + done.stderr  # a slow machine misses its target
     (table,) = json.loads((tmp_path / "newest.json").read_text(encoding="utf-8"))
     assert table["title"] == "Failures, stops and mistakes"
     (row,) = table["rows"]
@@ -48,7 +48,7 @@ def test_two_builds_are_measured_in_turns(ddprun_bin, bench, monkeypatch, only):
 
 
 def test_a_pair_is_compared_with_itself(bench):
-    """A machine that is slow for a while is slow for both sides of a pair."""
+    """A slow phase of the machine affects both sides of a pair in the same way."""
     measure = bench("measure")
     ours, peer = [10.0, 11.0, 5.5, 12.0, 6.6], [9.0, 10.0, 5.0, 11.0, 6.0]
 

@@ -1,5 +1,5 @@
-"""The C ABI of the worker channel, from plain C and from Python's ctypes: progress, blame for a hang by step, errors that decide about a
-restart, and all ranks that save and stop at one step."""
+"""The C ABI of the worker channel, from plain C and from Python's ctypes: progress, the step by which a hang is attributed, errors that decide about
+a restart, and saving and stopping all ranks at one step."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def c_worker(library, tmp_path_factory):
 
 @pytest.fixture(params=["c", "ctypes"])
 def command(request, library):
-    """command(mode, *options): what starts two workers of that kind, as a job."""
+    """command(mode, *options): the command of a job with two workers of that kind."""
     def words(ddprun_bin, folder, mode, *options):
         worker = ["--no-python", request.getfixturevalue("c_worker")] if request.param == "c" else [HERE / "channel_worker.py"]
         return [ddprun_bin, "--standalone", "--log-dir", folder / "logs", "--nproc-per-node", 2, *options, *worker, mode]
@@ -106,11 +106,11 @@ def test_outside_a_job_it_does_nothing(command, library, request, env):
     for channel in ({}, {"DDPRUN_CHANNEL": "fd:1"}, {"DDPRUN_CHANNEL": "fd:x"}):
         done = jobs.run(words, **env, **channel)
         assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
-    with socket.socket(socket.AF_INET) as other:  # a descriptor of that number that is somebody else's
+    with socket.socket(socket.AF_INET) as other:  # a descriptor with that number that belongs to another file
         done = subprocess.run([str(word) for word in words], env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{other.fileno()}"), pass_fds=[other.fileno()],
                               capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)  # of the program's own, behind a wrapper that closes descriptors
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)  # the program's own socket, after a wrapper has closed descriptors
     with ours, theirs:
         number, inode = theirs.fileno(), os.fstat(theirs.fileno()).st_ino
         done = subprocess.run([str(word) for word in words], pass_fds=[number], capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""A data file that changes under a running job: one line names it, what was trained is saved, and the job ends with code 2."""
+"""A data file changes while a job runs: one line names it, the trained state is saved, and the job ends with code 2."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ def overwrite(file: pathlib.Path) -> None:
         out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
 
 
-# With evaluations, an evaluation usually reads the changed file first, and saves by its own rule. Otherwise training reads it.
+# If the job evaluates, an evaluation usually reads the changed file first and saves by its own rule. Otherwise training reads it first.
 @pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without evaluations"])
 @pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
 def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811

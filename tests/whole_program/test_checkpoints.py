@@ -1,5 +1,5 @@
-"""Checkpoints of whole jobs: saved beside training, on a disk that fills up, removed by hand, killed at any moment, and by themselves
-as often as it pays."""
+"""Checkpoints of whole jobs: saved during training, on a disk that fills up, removed by hand, interrupted by kills at any moment, and saved at an
+interval that limits their cost."""
 
 import contextlib
 import json
@@ -113,7 +113,8 @@ def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_p
 
 
 def test_a_run_is_done_by_a_checkpoint_that_is_whole_and_says_what_it_passes_over(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The run ended twice, the second time with more epochs. Of the newest checkpoint a byte is gone, so the older one says whether there is more to do."""
+    """The run ended twice, the second time with more epochs. One byte of the newest checkpoint is missing, so the older checkpoint decides whether
+    training is left to do."""
     def configured(epochs: int) -> dict:
         return jobs.config(data, epochs=epochs, checkpoint={"every_steps": 100})
 
@@ -138,7 +139,8 @@ def test_a_run_is_done_by_a_checkpoint_that_is_whole_and_says_what_it_passes_ove
 
 @pytest.mark.parametrize("background", [True, False])
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, background):
-    """Room for one checkpoint and a bit: the next one fails, training goes on to the end, and the last save says what to do."""
+    """The disk has room for a little more than one checkpoint. The second save fails, training continues to the end, and the last save reports what
+    to do."""
     config = jobs.config(data, checkpoint={"keep": 1, "background": background, "wait_for_room_s": 0}, data={"ledger": False},
                          log={"every_steps": 1, "tensorboard": False})
     (tmp_path / "calm").mkdir()
@@ -149,7 +151,7 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, b
         assert "is not mended by a restart" in full.stderr
         output = full.stdout + full.stderr
         assert "No space left on device" in output and "training goes on" in output and "make room" in output
-        assert re.findall(r"(?m)^\[rank 0\].* step (\d+) could not be saved", full.stderr) == ["14", "40"], full.stderr  # 21, 28 and 35 failed alike
+        assert re.findall(r"(?m)^\[rank 0\].* step (\d+) could not be saved", full.stderr) == ["14", "40"], full.stderr  # 21, 28 and 35 failed in the same way
         assert steps_there(disk / "run") == [7]
         assert [e["step"] for e in jobs.metrics(disk / "run", "step")][-1] == 40
         assert any("step 14 could not be saved" in e["message"] for e in jobs.metrics(disk / "run", "warning"))
@@ -174,10 +176,10 @@ def test_other_data_under_the_same_path_is_refused(ddprun_bin, tmp_path):
     assert steps_there(tmp_path / "run") == [7, 14, 20]
     told = launch(ddprun_bin, tmp_path, jobs.config(data), "--data-changed")
     assert told.returncode == 0, told.stderr
-    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # what is kept is the new one
+    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # run.json now describes the new data
     assert known.returncode == 0, known.stderr
     run = tmp_path / "run" / "run.json"
-    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))  # as an earlier version
+    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))  # as an earlier version writes it
     labels.write_bytes(content)
     unknown = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=4))
     assert unknown.returncode == 0, unknown.stderr
@@ -214,7 +216,7 @@ def test_a_ledger_that_cannot_be_written_is_a_warning(ddprun_bin, data, tmp_path
 
 
 def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
-    """SIGKILLs the worker of rank 0 after so many lines of the JSON console."""
+    """SIGKILLs the worker of rank 0 after that many lines of the JSON console."""
     pid = None
     for line in job.stdout:
         event = json.loads(line)
@@ -229,7 +231,8 @@ def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
 def test_kills_at_any_moment_of_a_run_that_always_saves(ddprun_bin, data, tmp_path, kills):
-    """A save at every step, so that one is nearly always in flight. Nothing is lost, no checkpoint is bad, and the bits stay."""
+    """The job saves at every step, so a save is nearly always in progress. No state is lost, no checkpoint is corrupted, and the bits are the
+    same."""
     epochs = 2 if kills < 10 else 10
     config = jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1, "keep": 2}, model={"type": "mlp", "hidden": [256]})
     (tmp_path / "calm").mkdir()

@@ -1,4 +1,4 @@
-"""The command line from outside: each mistake is one line on stderr and exit code 2, and what succeeds says where its values come from."""
+"""The command line from outside: each mistake is one line on stderr and exit code 2, and a successful plan shows where its values come from."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def write_config(folder: pathlib.Path, **changes) -> pathlib.Path:
 
 @pytest.fixture
 def script(tmp_path) -> pathlib.Path:
-    """A program that prints its rank and arguments; no Python needed to start it."""
+    """A program that prints its rank and arguments; it starts without Python."""
     file = tmp_path / "job.sh"
     file.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n', encoding="utf-8")
     file.chmod(0o755)
@@ -163,7 +163,7 @@ def test_options_are_accepted_behind_a_config(ddprun_bin, run, tmp_path):
     plan = json.loads(done.stdout)
     assert plan["event"] == "plan" and str(tmp_path / "run") in plan["command"]
     told = run([ddprun_bin, config, "--dry-run", "--json", "batch_size=nine"])
-    assert told.returncode == 2 and "batch_size=nine" in told.stderr  # an override all the same
+    assert told.returncode == 2 and "batch_size=nine" in told.stderr  # it still counts as an override
     program = tmp_path / "tool.json"
     program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     program.chmod(0o755)
@@ -206,7 +206,7 @@ def failure_on_a_terminal(ddprun_bin, **environment) -> str:
     try:
         while more := os.read(ours, 4096):
             said += more
-    except OSError:  # all has been read, and the other end is closed
+    except OSError:  # everything was read, and the other end is closed
         pass
     os.close(ours)
     return said.decode()
@@ -279,7 +279,7 @@ def test_docs_have_every_exit_code():
 
 @pytest.fixture
 def torchrun_link(ddprun_bin, tmp_path) -> pathlib.Path:
-    """ddprun by the name torchrun."""
+    """A link to ddprun with the name torchrun."""
     link = tmp_path / "bin" / "torchrun"
     link.parent.mkdir()
     link.symlink_to(ddprun_bin)
@@ -364,7 +364,7 @@ def test_the_default_master_port_gives_way_when_it_is_taken(ddprun_bin, run):
             held.bind(("", 29500))
             held.listen()
         except OSError:
-            pass  # somebody else has it, which does as well
+            pass  # another process has the port, which serves the test as well
         done = run([ddprun_bin, "--no-python", "sh", "-c", "echo $$MASTER_PORT"])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) not in (0, 29500)
@@ -506,7 +506,7 @@ def test_the_callers_terminal_stays_blocking(ddprun_bin, script):
 
 
 def test_much_output_stays_whole_in_bounded_memory(ddprun_bin, run, run_dir):
-    """100 MB of lines from two ranks at once, into the logs and a pipe."""
+    """Two ranks write 100 MB of lines at the same time, into the logs and into a pipe."""
     line = "x" * 199
     job = f'i=0; yes "$RANK {line}" | head -n 250000'
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--run-dir", run_dir, "--no-python", "sh", "-c", job], timeout=120)
@@ -514,13 +514,13 @@ def test_much_output_stays_whole_in_bounded_memory(ddprun_bin, run, run_dir):
     for rank in (0, 1):
         log = run_dir / f"logs/round-000/rank-{rank:05}/stdout.log"
         assert log.stat().st_size == 250000 * (len(line) + 3)
-    # A worker that pauses for 100 ms within a line has it shown in parts; a busy machine makes a few such pauses.
+    # If a worker pauses for 100 ms within a line, the line is shown in parts. A busy machine causes a few such pauses.
     other = [shown for shown in done.stdout.splitlines() if shown not in (f"0 {line}", f"1 {line}") and "not shown here" not in shown]
     assert len(other) <= 20
 
 
 def test_a_start_loads_the_c_library_only(ddprun_bin):
-    """Each further library costs every start; libm alone took 0.08 ms."""
+    """Each further library would slow down every start; libm alone took 0.08 ms."""
     if not shutil.which("readelf"):
         pytest.skip("readelf is not installed")
     said = subprocess.run(["readelf", "-dW", ddprun_bin], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -1,4 +1,4 @@
-"""--print-completion in the shells themselves: what is typed is completed when TAB is pressed. zsh and tcsh only where they are installed."""
+"""--print-completion in real shells: pressing TAB completes the typed words. zsh and tcsh are tested only if installed."""
 
 import os
 import pty
@@ -42,7 +42,7 @@ def test_bash_completes(ddprun_bin, run):
 
 
 class Shell:
-    """An interactive shell on a terminal of its own."""
+    """An interactive shell on its own terminal."""
 
     def __init__(self, argv: list[str], folder: str):
         self._said = b""

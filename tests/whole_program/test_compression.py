@@ -1,12 +1,12 @@
-"""Gradients summed with 16 bits (ddp.compress): a lost worker and an interruption change no bit. The losses beside Python's hooks are in
-test_python_equivalence.py."""
+"""Gradients that are summed with 16 bits (ddp.compress): neither a lost worker nor an interruption changes a bit. test_python_equivalence.py compares
+the losses with Python's hooks."""
 
 import pathlib
 
 import jobs
 import pytest
 
-BUCKETS = {"bucket_mb": 0.05, "first_bucket_mb": 0.01}  # several
+BUCKETS = {"bucket_mb": 0.05, "first_bucket_mb": 0.01}  # several buckets
 
 
 @pytest.fixture(scope="module")

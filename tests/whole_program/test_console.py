@@ -1,4 +1,5 @@
-"""What a person sees of a train.json: a worker that only speaks the channel stands in for ddptrain, so nothing here needs LibTorch."""
+"""The console of a train.json on a terminal. A small worker that only speaks the channel protocol stands in for ddptrain, so nothing here needs
+LibTorch."""
 
 import json
 import os
@@ -43,7 +44,7 @@ say("phase", phase="done", step=60, epoch=0)
 
 @pytest.fixture
 def launcher(ddprun_bin, tmp_path) -> pathlib.Path:
-    """A copy of ddprun with the stand-in beside it."""
+    """A folder with a copy of ddprun and the stand-in for ddptrain."""
     folder = tmp_path / "bin"
     folder.mkdir()
     shutil.copy(ddprun_bin, folder / "ddprun")
@@ -110,7 +111,7 @@ def test_a_terminal_has_a_bar_that_lines_do_not_tear(launcher, tmp_path):
     shown = text.decode()
     assert "\x1b[36m[rank 0] \x1b[0ma line\r\n" in shown
     assert re.search(r"\r\x1b\[K\[?[#.]*\]?\s*epoch 1/1  step 10/60", shown), shown
-    # Whatever follows a bar erases it first.
+    # Any output after a progress bar erases the bar first.
     for bar in re.finditer(r"step \d+/60[^\r\n]*", shown):
         assert shown[bar.end():].startswith("\r\x1b[K"), shown
 

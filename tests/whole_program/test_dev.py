@@ -1,4 +1,4 @@
-"""./dev on a machine where somebody without root has to do: it says exactly what a build misses, whatever package has it."""
+"""./dev for a user without root: it reports exactly what a build lacks, whichever package provides it."""
 
 import pathlib
 import shutil
@@ -10,10 +10,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def without_root(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """./dev build launcher of a user whose machine lacks the headers in these folders of /usr/include. It stops before it builds."""
+    """Runs ./dev build launcher as a user whose machine lacks the headers in these folders of /usr/include. It stops before it builds."""
     hide = "".join(f"mount -t tmpfs none /usr/include/{folder} && " for folder in hidden)
     words = " ".join(f"{name}='{value}'" for name, value in environment.items())
-    # Nobody's id in a namespace of one's own: files stay readable, and root's rights are gone.
+    # An unprivileged user id in a new namespace: files stay readable, and root's rights are gone.
     return subprocess.run(["unshare", "-m", "sh", "-c", f"{hide} exec unshare -U env {words} ./dev build launcher"], cwd=ROOT, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=120, check=False)
 
@@ -39,7 +39,7 @@ def test_what_a_build_misses_is_named_with_its_packages():
 
 
 def test_boost_counts_by_what_it_has(tmp_path):
-    """In a folder of somebody's own it will do; one that is too old will not."""
+    """A Boost in a user's folder is accepted; one that is too old is not."""
     folder = tmp_path / "mine" / "include" / "boost" / "asio"
     folder.mkdir(parents=True)
     done = without_root("CLI", "boost", CMAKE_PREFIX_PATH=str(tmp_path / "mine"))

@@ -1,5 +1,5 @@
-"""A GPU that breaks or goes away is no worker's fault and nothing that a restart mends: it is named, and its node is not tried again. What
-CUDA says is injected where a kernel would throw it, since no machine here breaks its memory on demand."""
+"""A GPU that breaks or disappears is not the fault of a worker, and a restart does not repair it: the error names it, and its node is not used again.
+CUDA's error is injected where a kernel would raise it, because no machine here breaks its memory on demand."""
 
 import json
 import pathlib

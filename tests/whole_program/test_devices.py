@@ -1,6 +1,6 @@
-"""Which device a worker takes where something of a GPU is there and something is missing: a driver without a module, a module that does not
-load or belongs to another version, a driver that shows no GPU, fewer GPUs than workers. Played on a /dev of the test's own and with a module
-that counts GPUs and computes nothing. In none of these does a worker train on the CPU without saying so."""
+"""The device that a worker uses when a GPU installation is incomplete: a driver without a module, a module that does not load or belongs to another
+version, a driver that shows no GPU, fewer GPUs than workers. Each case is simulated with a /dev of the test and with a module that counts GPUs and
+computes nothing. In none of these cases does a worker train on the CPU without a message."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ WITH_A_DRIVER = ('mount -t tmpfs none "$0" && mkdir "$0/upper" "$0/work" && '
 
 
 class Tree:
-    """Copied programs beside a CUDA module of the test's choice, in a world with an NVIDIA driver's files."""
+    """A copy of the programs, with a CUDA module that the test chooses and an NVIDIA driver's files."""
 
     def __init__(self, folder: pathlib.Path, ddprun: pathlib.Path, data: pathlib.Path):
         self.folder, self.data, self.build = folder, data, ddprun.parent.parent
@@ -102,7 +102,7 @@ def test_cuda_is_never_the_cpu(tree, case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_worker_per_gpu_is_never_the_cpu(tree, case):
-    """The launcher counts one GPU by its device file, so it starts one worker because of it."""
+    """The launcher counts one GPU by its device file, so it starts one worker."""
     environment, why = case(tree)
     done = tree.train("auto", "--max-restarts", 0, **environment)
     assert done.returncode == 2, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""README and docs are true: their links lead somewhere, their commands are accepted, their config trains."""
+"""README and docs are correct: their links lead to existing places, their commands are accepted, and their config trains."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ def without_code(page: pathlib.Path) -> str:
 
 
 def anchors(page: pathlib.Path) -> set[str]:
-    """Of its headings, as the usual viewers of Markdown make them."""
+    """The anchors of a page's headings, as the usual Markdown viewers make them."""
     headings = re.findall(r"^#+ +(.*)$", without_code(page), re.M)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()).replace(" ", "-") for heading in headings}
 
@@ -85,7 +85,7 @@ def test_the_recipes_requeue_what_was_saved_cut_off_or_stopped():
     assert "case $? in 85|86|143) scontrol requeue" in text
 
 
-NOT_RUN = "<!-- not run by tests: "  # and why; above a block of code
+NOT_RUN = "<!-- not run by tests: "  # followed by the reason; stands above a block of code
 OPERATORS = set("|&;()<>")
 TEXTS = {"--help", "--help-all", "--version", "--torchrun-help", "--print-completion", "--print-man"}
 
@@ -96,7 +96,7 @@ class Command(typing.NamedTuple):
 
 
 def code_lines(page: pathlib.Path) -> list[tuple[int, str]]:
-    """Lines of shell blocks and of indented examples, continued ones joined; without those of blocks that are marked as not run."""
+    """The lines of shell blocks and indented examples, with continued lines joined. Blocks that are marked as not run are left out."""
     found: list[tuple[int, str]] = []
     fence, marked, indented = None, False, False
     for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), start=1):
@@ -121,12 +121,12 @@ def code_lines(page: pathlib.Path) -> list[tuple[int, str]]:
 
 
 def commands(page: pathlib.Path) -> list[Command]:
-    """What starts ddprun, also behind srun and variables."""
+    """The commands that start ddprun, also after srun or variables."""
     found = []
     for number, line in code_lines(page):
         if not re.search(r"\bddprun ", line) or line.startswith("#SBATCH"):
             continue
-        # A comment begins at #; what else follows two blanks after an indented command is a remark as well.
+        # A comment begins at #. After an indented command, text behind two blanks is a remark as well.
         lexer = shlex.shlex(line.split("  #")[0], posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         simple: list[list[str]] = [[]]
@@ -145,7 +145,7 @@ def commands(page: pathlib.Path) -> list[Command]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_reader(tmp_path_factory):
-    """Where the commands of a page would be typed: with the files that they name."""
+    """A folder in which a reader would type the commands of a page, with the files that they name."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
@@ -164,7 +164,7 @@ def make_files(folder: pathlib.Path, words: list[str]):
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
-    """Each is parsed, and planned where it would start something. Marked ones (NOT_RUN) need what is not here."""
+    """Each command is parsed, and planned if it would start something. Marked commands (NOT_RUN) need something that is missing here."""
     refused = []
     for command in commands(page):
         words = command.words
@@ -177,7 +177,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            absent_data = done.returncode == 2 and "all files that the config names:\n" in done.stderr  # of the page, not of this machine
+            absent_data = done.returncode == 2 and "all files that the config names:\n" in done.stderr  # data that only the page's machine has
             problem = done.stderr if done.returncode and not absent_data else None
         if problem:
             refused.append(f"{page.name}:{command.line}: ddprun {shlex.join(words)}: {problem}")

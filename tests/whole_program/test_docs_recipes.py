@@ -1,4 +1,5 @@
-"""The recipes of docs/ work: their scripts, configs, batch files and manifests are taken out of the pages and run, and what the pages show is seen."""
+"""The recipes of docs/ work: their scripts, configs, batch files and manifests are extracted from the pages and run, and the output that the pages
+show appears."""
 
 import json
 import pathlib
@@ -19,14 +20,15 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def shapes(text: str) -> list[str]:
-    """Lines without figures and folders, and without those of progress and of stragglers, which depend on the machine's speed. A page wraps a long line: what
-    follows is indented."""
+    """Lines without numbers and folders, and without the lines about progress and stragglers, which depend on the machine's speed. A page wraps a
+    long line: its continuation is indented."""
     lines = [line for line in re.sub(r"\n {4}", " ", text).splitlines() if not re.match(r"epoch \d+/\d+  step|rank \d+ .*keeps the others waiting", line)]
     return [re.sub(r"\S*/(?=[\w.-])", "", re.sub(r"\d[\d,.]*", "N", line)) for line in lines]
 
 
 def run_torch(command: list, **more) -> subprocess.CompletedProcess:
-    """Once more where PyTorch's Gloo aborts a worker while Python ends (docs/internals/decisions/tests/python-sigabrt.md)."""
+    """Runs the command, a second time if PyTorch's Gloo aborts a worker during Python's teardown
+    (docs/internals/decisions/tests/python-sigabrt.md)."""
     for _ in range(4):
         done = jobs.run(command, PYTHON_EXEC=sys.executable, **more)
         if "terminate called without an active exception" not in done.stderr:
@@ -59,7 +61,7 @@ def test_quickstart(ddprun_bin, tmp_path):
 
 
 def test_a_script_without_the_package(tmp_path):
-    """With what the page has for it, it trains the same weights, and nothing is missing."""
+    """With the page's replacement for the package, it trains the same weights, and nothing is missing."""
     [recipe] = [text for text in blocks("python-scripts.md", "python") if "except ImportError" in text]
     script = recipe + """
 class Line:
@@ -105,12 +107,12 @@ def test_a_gpt(ddprun_bin, ddptrain_bin, tmp_path):
     assert shapes(done.stdout) == shapes(blocks("gpt.md", "text")[0])
     [command] = [block for block in blocks("gpt.md", "sh") if block.startswith("ddptrain generate")]
     words = shlex.split(command)
-    text = subprocess.run([ddptrain_bin, *words[1:]], cwd=tmp_path, capture_output=True, timeout=120, check=False)  # a young model writes any bytes
+    text = subprocess.run([ddptrain_bin, *words[1:]], cwd=tmp_path, capture_output=True, timeout=120, check=False)  # a model after little training writes arbitrary bytes
     assert text.returncode == 0 and text.stdout.startswith(words[words.index("--prompt") + 1].encode()), text.stderr
 
 
 def test_two_machines(make_hosts, tmp_path):
-    """The commands of the page, on two hosts between which a firewall lets the range pass only."""
+    """The commands of the page, on two hosts with a firewall between them that lets only the port range pass."""
     hosts = make_hosts(2)
     hosts.drop("ip protocol tcp tcp dport != 29400-29499 tcp sport != 29400-29499")
     page = "\n".join(blocks("two-machines.md", "sh")).replace("10.0.0.1", hosts.address(0))
@@ -126,7 +128,7 @@ def test_two_machines(make_hosts, tmp_path):
 
 
 def test_the_batch_file_of_slurm(slurm, ddprun_bin, tmp_path):
-    """As it stands but for GPUs, which this cluster has none of, and the partition's usual place of programs."""
+    """The batch file runs as it is, except for GPUs, which this cluster lacks, and the partition's usual folder of programs."""
     text, _ = blocks("slurm.md", "bash")
     text = re.sub(r"^#SBATCH --gpus.*\n", "", text, flags=re.M).replace(" ddprun ", f" {ddprun_bin} ")
     assert text.startswith("#!/bin/bash\n#SBATCH")
@@ -137,13 +139,13 @@ def test_the_batch_file_of_slurm(slurm, ddprun_bin, tmp_path):
     number, run = done.stdout.strip(), tmp_path / "runs" / "train"
     metrics = run / "metrics.jsonl"
     slurm.hosts.until(lambda: metrics.exists() and metrics.read_bytes().count(b'"step"') > 20, "twenty steps")
-    slurm.run("scancel", "--signal=TERM", f"{number}.0")  # as --signal has it sent before the time limit
+    slurm.run("scancel", "--signal=TERM", f"{number}.0")  # as --signal requests it before the time limit
     slurm.until_gone(number)
     assert [start["exit"]["code"] for start in jobs.report(run)["invocations"]] == [85, 0], (tmp_path / f"train-{number}.out").read_text()
 
 
 def test_the_batch_file_of_slurm_for_scripts(slurm, ddprun_bin, tmp_path):
-    """SIGTERM to every process of the step, workers included, and a script with stop_at_step()."""
+    """Slurm sends SIGTERM to every process of the step, workers included, and the script uses stop_at_step()."""
     _, text = blocks("slurm.md", "bash")
     text = re.sub(r"^#SBATCH --gpus.*\n", "", text, flags=re.M).replace(" ddprun ", f" {ddprun_bin} ")
     assert "B:" not in text
@@ -177,7 +179,7 @@ print("done", ddprun.rank, "from", first, flush=True)
 
 
 def test_the_manifests_of_kubernetes():
-    """They parse, name each other, and restart what docs/exit-codes.md says. No cluster has run them here."""
+    """They parse, refer to each other by name, and restart on the exit codes that docs/exit-codes.md lists. No cluster has run them here."""
     (text,) = blocks("kubernetes.md", "yaml")
     read = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))"
     for python in (sys.executable, "/usr/bin/python3"):
@@ -205,7 +207,7 @@ def test_the_manifests_of_kubernetes():
 
 @pytest.mark.parametrize("ends", ["script", "signal"])
 def test_whose_exit_code_it_is(ddprun_bin, script, tmp_path, ends):
-    """The lines of docs/exit-codes.md tell a script's own 85 from ddprun's."""
+    """The lines of docs/exit-codes.md distinguish a script's own 85 from ddprun's."""
     (check,) = blocks("exit-codes.md", "python")
     (tmp_path / "own_code.py").write_text(check, encoding="utf-8")
     if ends == "script":
@@ -257,12 +259,12 @@ def test_the_debuggers_prompt(ddprun_bin, tmp_path):
 
 
 def test_quoted_messages_are_those_of_the_sources():
-    """docs/troubleshooting.md quotes messages with ... for what varies; each fixed part stands in the sources."""
+    """docs/troubleshooting.md quotes messages with ... for the variable parts; each fixed part must occur in the sources."""
     sources = ""
     for top in ("common", "rendezvous", "launcher", "trainer", "cmd"):
         for file in sorted((ROOT / top).rglob("*.cpp")) + sorted((ROOT / top).rglob("*.hpp")):
             text = file.read_text(encoding="utf-8")
-            sources += re.sub(r'"\s*\n\s*"', "", text).replace('\\"', '"')  # literals over several lines are one
+            sources += re.sub(r'"\s*\n\s*"', "", text).replace('\\"', '"')  # joins string literals that span several lines
     quoted = re.findall(r"^### `(.*)`$", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.M)
     assert len(quoted) >= 28 and len(set(quoted)) == len(quoted)
     missing = [f"{message}: {part!r}" for message in quoted for part in re.split(r"\.\.\.|\d+", message)
@@ -279,7 +281,7 @@ def test_the_index_names_every_page():
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_onnx(ddprun_bin, ddptrain_bin, tmp_path):
-    """A smaller run than the page's; onnxruntime counts as many right as ddptrain did."""
+    """Runs a smaller job than the page's; onnxruntime counts as many correct answers as ddptrain did."""
     for package in ("torchvision", "onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
     (config,), (commands,), (to_onnx, ask) = blocks("onnx.md", "json"), blocks("onnx.md", "sh"), blocks("onnx.md", "python")

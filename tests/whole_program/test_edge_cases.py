@@ -1,4 +1,4 @@
-"""Odd surroundings and odd uses: what a shell, a daemon or a person does to a launcher that nobody thinks of when writing it."""
+"""Unusual environments and uses: things that a shell, a daemon or a person does to a launcher and that its authors easily overlook."""
 
 import select
 import json
@@ -28,7 +28,7 @@ def launch(ddprun, config, run_dir, *flags, **env):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_do_no_harm(ddprun_bin, config, run_dir, closed):
-    """Daemons start programs without 0, 1 or 2; the lock and the guardian's socket must not take their places."""
+    """Daemons start programs without descriptors 0, 1 or 2; the lock and the guardian's socket must not get these numbers."""
     done = jobs.run(["sh", "-c", f'"$@" {closed}', "sh", ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config], timeout=60)
     assert done.returncode == 0, done.stderr
     assert jobs.report(run_dir)["exit"]["code"] == 0
@@ -90,7 +90,7 @@ def test_without_a_guardian_the_job_ends_and_its_report_says_why(ddprun_bin, con
 
 
 def test_a_caller_that_ignores_its_children_still_hears_how_they_ended(ddprun_bin):
-    """An ignored SIGCHLD is inherited; the kernel then reaps children, and nobody could wait for them."""
+    """An ignored SIGCHLD is inherited. The kernel then reaps children itself, and waitpid() could not return their status."""
     ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     job = jobs.start([sys.executable, "-c", ignoring, ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", "exit 7"])
     job.communicate(timeout=20)
@@ -119,11 +119,11 @@ def test_a_run_that_reached_max_steps_names_what_limits_it(ddprun_bin, config, r
 
 
 def test_a_slow_reader_gets_all_that_a_script_printed(ddprun_bin):
-    """Nothing else keeps a script's output: the workers wait for the reader, as they would without ddprun."""
-    size = 8 * 600_000  # a page holds whole lines, so that no line waits for a writer that the scheduler has forgotten
+    """No other copy of a script's output exists, so the workers wait for the reader, as they would without ddprun."""
+    size = 8 * 600_000  # a pipe of one page holds whole lines, so no line waits for a writer that the scheduler does not run
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", f"yes abcdefg | head -c {size}"], text=False)
     fd = os.pidfd_open(job.pid)
-    assert not select.select([fd], [], [], 0.5)[0]  # nobody reads: it waits
+    assert not select.select([fd], [], [], 0.5)[0]  # the pipe has no reader, so the worker blocks
     os.close(fd)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0
@@ -142,7 +142,7 @@ def test_an_interrupt_ends_a_job_whose_output_nobody_reads(ddprun_bin):
 
 @pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_options_of_ddp_do_not_change_what_accumulation_gives(ddprun_bin, config, tmp_path, workers):
-    """Reducer counts how often a static graph's gradients arrive; micro-batches that are not summed must not count."""
+    """Reducer counts how often a static graph's gradients arrive; micro-batches that are not reduced must not count."""
     digests = set()
     for n, options in enumerate([[], ["ddp.static_graph=true"], ["ddp.static_graph=true", "ddp.find_unused_parameters=true"],
                                  ["ddp.find_unused_parameters=true"]]):

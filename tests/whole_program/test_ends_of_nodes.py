@@ -1,4 +1,4 @@
-"""What the end of one node means for the others: it has finished and its connection breaks, or a scheduler signals all of them."""
+"""How the end of one node affects the others: it has finished and its connection breaks, or a scheduler signals all of them."""
 
 import pathlib
 import re
@@ -20,18 +20,19 @@ def small(tmp_path_factory) -> pathlib.Path:
 
 
 def break_connections_to(port: int) -> None:
-    """As a reset or a NAT that forgets does. The end that dialled is enough: the other one is told, and each loss counts."""
+    """Breaks connections like a reset, or like a NAT that drops its state. Breaking the dialling end is enough: the other end gets a reset, and each
+    loss counts."""
     subprocess.run(["ss", "-K", "dport", "=", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def connections_to(port: int) -> set[str]:
-    """The ends that dialled, by their own addresses."""
+    """The ends that dialled, by their local addresses."""
     shown = subprocess.run(["ss", "-Htn", "state", "established", "dport", "=", str(port)], stdout=subprocess.PIPE, text=True, check=True).stdout
     return {line.split()[2] for line in shown.splitlines()}
 
 
 def until_pinged(nodes, port: int, times: int) -> None:
-    """Over the one connection to that port: what its node had to say before is said by then."""
+    """Waits for a ping over the one connection to that port. The node has then sent everything that it had queued before."""
     seen = set()
 
     def pinged() -> bool:
@@ -43,7 +44,7 @@ def until_pinged(nodes, port: int, times: int) -> None:
 
 
 def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> int:
-    """An agent for each of `count` nodes, all with that shell script. Returns the port at which they meet."""
+    """Starts an agent for each of `count` nodes, all with that shell script. Returns the port of their rendezvous."""
     script = folder / "s.sh"
     script.write_text(f"#!/bin/sh\n{text}")
     script.chmod(0o755)
@@ -55,7 +56,7 @@ def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> i
 
 
 def connections_can_be_broken() -> bool:
-    """Not without the right, nor by a kernel without INET_DIAG_DESTROY: ss -K then says nothing."""
+    """False without the privilege, and on a kernel without INET_DIAG_DESTROY: ss -K then prints nothing."""
     if shutil.which("ss") is None:
         return False
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
@@ -83,7 +84,7 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
     until_pinged(nodes, port, 2)
     for _ in range(2):
         before = [text.count(word) for text, word in ((nodes.text(0), "closed its connection"), (nodes.text(1), "joined the job"))]
-        with held_up(nodes.agents[1].pid):  # for longer than a session waits for another connection
+        with held_up(nodes.agents[1].pid):  # longer than a session waits for a new connection
             break_connections_to(port)
             nodes.until(lambda: nodes.text(0).count("closed its connection") > before[0], "node 1 to be lost")
         nodes.until(lambda: nodes.text(1).count("joined the job") > before[1], "node 1 to come back")
@@ -94,7 +95,7 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
 
 @pytest.mark.parametrize("apart_ms", [0, 5, 100], ids=lambda ms: f"{ms} ms apart")
 def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes, small, tmp_path, ddptrain_bin, apart_ms):
-    """The node that does not coordinate hears it first."""
+    """The node that does not coordinate gets the signal first."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=10000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(2):
@@ -110,7 +111,7 @@ def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes,
 
 
 def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
-    """All workers run, of three nodes; one connection after the other is broken, and then all at once. Nobody is started again."""
+    """Workers run on three nodes. Their connections are broken one after the other, and then all at once. No worker is restarted."""
     if not connections_can_be_broken():
         pytest.skip("ss -K breaks no connections here")
     port = start_script(nodes, tmp_path, f"echo $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 3,
@@ -148,7 +149,8 @@ def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tm
 
 
 def test_a_coordinator_that_leaves_an_elastic_job_in_order_hands_over(nodes, small, tmp_path, ddptrain_bin):
-    """All save, its agent ends, and the others go on under another one: sooner than any lease, which is longer here than the test waits."""
+    """All workers save, the coordinator's agent ends, and the others continue under a new coordinator before any lease expires. The lease is longer
+    than the test waits."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(3):

@@ -1,4 +1,4 @@
-"""`ddptrain eval`: the figures that the run itself found at its end, from whatever the model is saved in."""
+"""`ddptrain eval`: it finds the same metrics as the run at its end, whatever format the model is saved in."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ def figures(line: dict) -> dict:
 
 
 def test_it_finds_what_the_run_found(ddprun_bin, ddptrain_bin, tmp_path):
-    """With an average of the weights, which evaluations use."""
+    """The run averages its weights, and evaluations use the average."""
     run = finished(ddprun_bin, tmp_path, optimizer={"type": "adamw", "lr": 1e-3, "ema": {"decay": 0.9}})
     expected = figures(jobs.metrics(run, "eval")[-1])
     weights = tmp_path / "weights.safetensors"
@@ -38,7 +38,7 @@ def test_it_finds_what_the_run_found(ddprun_bin, ddptrain_bin, tmp_path):
 
 @pytest.fixture(scope="module")
 def places(ddprun_bin, ddptrain_bin, tmp_path_factory) -> dict[str, pathlib.Path]:
-    """What people give: a run, its parts, and what is none."""
+    """Paths that users give: a run, its parts, and a path without a model."""
     folder = tmp_path_factory.mktemp("eval")
     run = finished(ddprun_bin, folder, max_steps=1)
     empty, adapter, exported = folder / "empty", folder / "adapter", folder / "model.ddp"
@@ -82,7 +82,7 @@ def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, places, arguments, w
 
 
 def test_a_buffer_that_the_file_lacks_is_missed(ddprun_bin, ddptrain_bin, tmp_path):
-    """A new model's statistics would be taken for those that were learnt; PyTorch's load_state_dict() refuses them as well."""
+    """Without this error, the statistics of a new model would pass for learned ones. PyTorch's load_state_dict() refuses this as well."""
     safetensors = pytest.importorskip("safetensors.numpy")
     run = finished(ddprun_bin, tmp_path, max_steps=2, model={"type": "resnet20"})
     weights = safetensors.load_file(run / "checkpoints/latest/model.safetensors")

@@ -1,5 +1,5 @@
-"""What a run remembers beside weights and moments: the average of its weights, the learning rate by plateau, the evaluations that it has waited.
-A lost worker and an interruption change none of it; what can't work is refused."""
+"""State of a run other than weights and moments: the average of the weights, the learning rate by plateau, the number of evaluations without
+improvement. Neither a lost worker nor an interruption changes it, and impossible settings are refused."""
 
 import json
 import pathlib
@@ -8,8 +8,8 @@ import jobs
 import pytest
 from safetensors.numpy import load_file
 
-# Evaluated after each 5 steps. The learning rate falls at every second evaluation but the first, and the run ends after step 30 of 40: no
-# later evaluation is an improvement.
+# Evaluated after every 5 steps. The learning rate falls at every second evaluation except the first, and the run ends after step 30 of 40: no later
+# evaluation is an improvement.
 REMEMBERS = {
     "model": {"type": "mlp", "hidden": [32], "dropout": 0.1, "freeze": ["fc1.bias"]},
     "optimizer": {"type": "adamw", "lr": 0.01, "ema": {"decay": 0.9}},
@@ -89,7 +89,7 @@ def test_what_is_exported_is_the_average(ddprun_bin, ddptrain_bin, train, tmp_pa
     for name, tensor in exported.items():
         assert (tensor == average.get(name, weights[name])).all(), name
     assert not (average["fc2.weight"] == weights["fc2.weight"]).all()
-    # Its evaluation is what the run's last one was.
+    # Its evaluation equals the run's last one.
     still = jobs.run([ddprun_bin, "--run-dir", tmp_path / "still", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0",
                       "max_steps=1"])
     assert still.returncode == 0, still.stderr
@@ -146,7 +146,7 @@ def test_a_branch_begins_what_the_checkpoint_has_not(ddprun_bin, ddptrain_bin, d
 @pytest.mark.parametrize("change,difference", [("eval_every_steps=3", "/eval_every_steps: 5 on rank 0, 3 here"),
                                                ("early_stopping.patience=9", "/early_stopping/patience: 5 on rank 0, 9 here")])
 def test_a_worker_that_was_told_otherwise_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, difference):
-    """Keys that may change from start to start, and by which the workers meet: without this they would wait for each other."""
+    """These keys may change between starts, and workers need equal values to exchange data. Without this check they would wait for each other."""
     worker = tmp_path / "worker"
     worker.write_text(f'#!/bin/sh\n[ "$RANK" = 1 ] && set -- "$@" {change}\nexec "{ddptrain_bin}" "$@"\n', encoding="utf-8")
     worker.chmod(0o755)

@@ -1,4 +1,5 @@
-"""--on-failure and --on-checkpoint: a shell that the agent starts at an event, with its facts and without the token; the job does not wait for it."""
+"""--on-failure and --on-checkpoint: at an event, the agent starts a shell with the facts in its environment and without the token. The job does not
+wait for it."""
 
 import os
 import pathlib
@@ -41,7 +42,8 @@ def test_they_are_told_what_happened_and_not_the_token(ddprun_bin, tmp_path):
 
 
 def test_the_job_does_not_wait_and_the_newest_event_waits(ddprun_bin, tmp_path):
-    """The first command goes on until the script has told all its checkpoints; of those, only the last is left for the second command. All ranks tell."""
+    """The first command runs until the script has reported all its checkpoints; only the last of them is left for the second command. All ranks
+    report."""
     os.mkfifo(tmp_path / "goes on")
     done = start(ddprun_bin, tmp_path, "for n in (1, 2, 3):\n    ddprun.saved(n)\n    while n == 1 and not os.path.exists('told.1'): time.sleep(0.01)\n"
                  "open('goes on', 'w').close()\n", "--on-checkpoint", 'echo > told.$DDPRUN_EVENT_STEP; [ $DDPRUN_EVENT_STEP = 3 ] || cat "goes on"')
@@ -50,7 +52,7 @@ def test_the_job_does_not_wait_and_the_newest_event_waits(ddprun_bin, tmp_path):
 
 
 def test_the_end_waits_for_a_while_and_then_kills(ddprun_bin, tmp_path):
-    """Also what the shell has started."""
+    """The wait and the kill include processes that the shell has started."""
     done = start(ddprun_bin, tmp_path, "ddprun.saved(1)\nwhile not os.path.exists('pid'): time.sleep(0.01)\n", "--shutdown-timeout", "0.3",
                  "--on-checkpoint", "sleep 1000 & echo $! > pid~; mv pid~ pid; wait")
     assert done.returncode == 0, done.stderr
@@ -66,7 +68,7 @@ def test_one_that_fails_is_said(ddprun_bin, tmp_path):
 
 
 def test_signals_to_the_job_do_not_reach_them(ddprun_bin, tmp_path):
-    """Ctrl-C goes to the terminal's whole group: an upload goes on."""
+    """Ctrl-C goes to the terminal's whole process group, but an upload continues."""
     (tmp_path / "train.py").write_text("import ddprun, os, signal\nddprun.saved(1)\nprint('at work', flush=True)\nsignal.pause()\n")
     command = "cd %s; trap 'exit 9' INT; echo > begun; while [ ! -e goes ]; do sleep 0.02; done; echo > done" % tmp_path
     process = jobs.start(["setsid", ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--on-checkpoint", command, tmp_path / "train.py"], **ENV)
@@ -82,7 +84,7 @@ def test_signals_to_the_job_do_not_reach_them(ddprun_bin, tmp_path):
 
 
 def test_no_process_of_a_command_outlives_a_killed_agent(ddprun_bin, tmp_path):
-    """Neither in the background nor in a session of its own, nor one whose shell has ended."""
+    """This includes a process in the background, one in its own session, and one whose shell has ended."""
     (tmp_path / "train.py").write_text("import ddprun, signal\nddprun.saved(1)\nsignal.pause()\n")
     command = f"cd {tmp_path}; sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &); echo > begun~; mv begun~ begun"
     process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--on-checkpoint", command, tmp_path / "train.py"], **ENV)

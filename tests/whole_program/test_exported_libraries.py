@@ -25,7 +25,7 @@ def exporter():
 
 
 def samples(batch: dict, count: int, draw) -> dict:
-    """As the example's, in which there is something to learn."""
+    """Samples like those of the example, from which a model can learn."""
     import torch
 
     if "input_ids" in batch:
@@ -47,7 +47,7 @@ def samples(batch: dict, count: int, draw) -> dict:
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data and its train.json; those of transformers by the command line."""
+    """A folder with each model, its data and its train.json. Models of transformers are exported on the command line."""
     import safetensors.torch
     import torch
 
@@ -103,7 +103,7 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
 
 @pytest.mark.parametrize("name", ["gpt2", "masked"])
 def test_transformers_begins_with_the_weights_that_were_trained(ddprun, ddptrain_bin, exporter, exported, tmp_path, name):
-    """Tied weights are stored once, and found under both names. A folder of weights is exported with them."""
+    """Tied weights are stored once, and found under both names. The folder of trained weights can be exported again."""
     import safetensors.torch
     import torch
     import transformers

@@ -1,6 +1,5 @@
-"""PyTorch models that python/ddprun/export.py wrote, trained by ddptrain: with the bits of eager Python's DistributedDataParallel, through
-kills and resumes; and what is said of models that cannot be exported, and of folders and data that do not fit.
-"""
+"""PyTorch models that python/ddprun/export.py wrote and ddptrain trains: the results have the bits of eager Python's DistributedDataParallel, through
+kills and resumes. Also the messages about models that cannot be exported, and about folders and data that do not fit."""
 
 import importlib
 import json
@@ -23,14 +22,14 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def exporter():
-    """ddprun.export and the models, in this process: importing torch takes longer than an export."""
+    """ddprun.export and the models, imported into this process, because importing torch takes longer than an export."""
     sys.path[:0] = [str(ROOT / "python"), str(REFERENCE)]
     yield importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
     del sys.path[:2]
 
 
 def write_data(folder: pathlib.Path, batch: dict) -> None:
-    """107 samples like the example's, in which there is something to learn: in a step of each epoch the two shares are unequal."""
+    """Writes 107 samples like those of the example, from which a model can learn. In one step of each epoch the two workers' shares are unequal."""
     import safetensors.torch
     import torch
 
@@ -83,7 +82,7 @@ def exported(exporter, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def in_python(exported) -> pathlib.Path:
-    """What eager Python makes of all of them with 1 and 2 workers."""
+    """The results of eager Python for all models, with 1 and 2 workers."""
     for world in (1, 2):
         done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world,
                          REFERENCE / "exported_ddp.py", exported, *(exported / f"{name}.json" for name in MODELS)])
@@ -102,7 +101,7 @@ def refused_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, *more) -> s
 
 
 def assert_as_in_python(run_dir, reference: pathlib.Path) -> None:
-    """Each loss and each weight has the bits of `reference`, .json and .safetensors."""
+    """Each loss and each weight has the same bits as in `reference`, .json and .safetensors."""
     import safetensors.torch
     import torch
 
@@ -155,7 +154,7 @@ def test_a_killed_worker_and_a_resume_change_no_bit(ddprun, ddptrain_bin, export
 
 
 def test_an_export_of_tied_weights_goes_into_the_model_that_they_are_of(ddprun, ddptrain_bin, exporter, exported, tmp_path):
-    """Stored once, and both names are there for strict loading."""
+    """Tied weights are stored once, and strict loading finds both names."""
     import safetensors.torch
     import torch
 
@@ -183,7 +182,7 @@ def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin
     moved = tmp_path / "moved.ddp"
     model.rename(moved)
     done = run_job(ddprun, exported / "cnn.json", tmp_path / "run", 1, f"model.path={moved}", "max_steps=9")
-    assert done.returncode == 0, done.stderr  # its place may change
+    assert done.returncode == 0, done.stderr  # the folder may be moved
     built = zoo.cnn()
     built["model"][0].bias.data += 1
     export.export(built, model)
@@ -216,7 +215,7 @@ def test_pictures_feed_an_exported_model_as_the_built_in_one(ddprun, ddptrain_bi
     assert len(results[0][0]) == 12
     assert results[0][:2] == results[1][:2]
     for ours, theirs in zip(results[0][2], results[1][2]):
-        assert ours == pytest.approx(theirs)  # a figure of an exported model is a mean in float32
+        assert ours == pytest.approx(theirs)  # a metric of an exported model is a mean in float32
 
 
 @pytest.mark.long
@@ -235,7 +234,7 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
         assert jobs.losses(run) == jobs.losses(tmp_path / "calm"), fault
 
 
-# ---- what cannot be ----
+# ---- models that cannot be exported ----
 
 
 @pytest.mark.parametrize("model,reason", [
@@ -267,7 +266,7 @@ def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tm
 
 
 def test_a_refusal_of_torch_export_names_the_line_of_the_model(exporter, tmp_path):
-    """PyTorch's message ends in a file of PyTorch's."""
+    """PyTorch's own message ends in a file of PyTorch."""
     export, zoo = exporter
     with pytest.raises(export.Refused, match=r"(?s)torch\.export does not take it: .* \(\w+\.py:\d+\)$") as refused:
         export.export(zoo.bad("Asks"), tmp_path / "model.ddp")
@@ -275,7 +274,7 @@ def test_a_refusal_of_torch_export_names_the_line_of_the_model(exporter, tmp_pat
 
 
 def test_pictures_that_are_stored_by_pixel_are_exported_as_files_hold_them(ddprun, exporter, tmp_path):
-    """With them as they are the checked batch never came out alike."""
+    """With images in their channels-last layout, the outputs for the checked batch never matched."""
     import safetensors.torch
     import torch
     from torch import nn
@@ -351,7 +350,7 @@ def test_weights_of_the_loss_are_refused_and_a_loss_that_is_no_mean_is_told(expo
 
 
 def described_loss(name: str) -> dict:
-    """Models whose loss or gradients are no mean over samples, or only seem not to be one."""
+    """Models whose loss or gradients are not a mean over samples, or only seem not to be one."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -404,14 +403,14 @@ def test_parts_that_build_put_into_evaluation_mode_stay_in_it(exporter, tmp_path
     export.export(built, tmp_path / "model.ddp")
     assert "in evaluation mode in every step, as build() left them with eval(): 1\n" in capsys.readouterr().err
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1  # a trained batch norm takes 2
-    model.eval()  # the whole: it was only loaded so
+    model.eval()  # the whole model in evaluation mode: then it is probably intended, as for a loaded model
     export.export(built, tmp_path / "model.ddp")
     assert capsys.readouterr().err == ""
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 2
 
 
 def test_rounding_of_pytorchs_fast_paths_is_no_difference(ddprun, exporter, tmp_path):
-    """In evaluation mode a transformer's encoder has fused kernels that torch.export does not trace."""
+    """In evaluation mode a transformer's encoder uses fused kernels that torch.export does not trace."""
     import safetensors.torch
     import torch
     from torch import nn
@@ -443,7 +442,7 @@ def test_a_difference_beyond_rounding_is_one(exporter):
 
 @pytest.mark.parametrize("directly", [False, True])
 def test_a_loss_that_uses_weights_of_the_model_is_exported(exporter, tmp_path, directly):
-    """An L2 penalty: by the module, or by the tensor itself."""
+    """The loss has an L2 penalty, which reads the weights through the module or as a tensor."""
     import torch
     from torch import nn
 
@@ -473,11 +472,11 @@ def test_lazy_and_sparse_parameters_are_refused_in_one_line(exporter, tmp_path, 
 
 
 def test_an_operator_that_does_more_than_compute_is_refused_with_its_line(ddprun, exporter, exported, tmp_path):
-    """A downloaded folder whose graph would create a file."""
+    """A downloaded folder whose graph would create a file is refused."""
     shutil.copytree(exported / "mlp.ddp", tmp_path / "model.ddp")
     graph, victim = tmp_path / "model.ddp" / "train.graph", tmp_path / "victim"
     lines = graph.read_text().splitlines()
-    number = len(lines) - 2  # of nodes so far
+    number = len(lines) - 2  # number of nodes so far
     lines.insert(len(lines) - 1, f"%{number} = op aten::from_file s{victim} true i64")
     graph.write_text("\n".join(lines) + "\n")
     said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/model.ddp")
@@ -502,7 +501,8 @@ def test_a_share_that_is_too_small_for_batch_norm_ends_with_a_reason(ddprun, ddp
 
 
 def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
-    """It is in the test set, so it is met when an epoch is done. After a correction the run makes that evaluation and ends with the same bits."""
+    """The label is in the test set, so it is found at the end of an epoch. After the data is corrected, the run repeats that evaluation and ends with
+    the same bits."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")
@@ -530,7 +530,7 @@ def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_ste
 
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
 def test_a_training_label_out_of_range_costs_no_step_whichever_rank_meets_it(ddprun, ddptrain_bin, exported, tmp_path, recovery):
-    """Rank 1 meets it in step 6. It saves step 5, although rank 0 writes the checkpoints and no other worker is kept."""
+    """Rank 1 finds the label in step 6. It saves step 5, although rank 0 usually writes the checkpoints and no other worker is kept."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")
@@ -601,7 +601,7 @@ def test_data_that_does_not_fit_is_refused(ddprun, ddptrain_bin, exported, tmp_p
 
 
 def test_a_loss_that_is_no_number_names_the_sample_that_made_it_so(ddprun, ddptrain_bin, exported, tmp_path):
-    """Also where some samples are held out of training, so that they are counted otherwise."""
+    """This also works if some samples are held out of training, which changes their numbering."""
     import safetensors.torch
 
     data = tmp_path / "data"

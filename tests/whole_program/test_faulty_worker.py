@@ -1,4 +1,4 @@
-"""Errors in a worker program of a user's own end the run immediately with their text, or leave a stack where they occur."""
+"""Errors in a user's worker program end the run immediately with their text, or leave a stack of the place of the error."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ def failure(tmp_path) -> dict:
 
 @pytest.mark.parametrize(("fault", "text"), [("make_module", "weights.bin is not there"), ("describe", "no header to describe")])
 def test_an_error_before_the_first_group_ends_the_run_with_its_text(ddprun_bin, faulty_worker, tmp_path, fault, text):
-    """It was retried for ever, with all of a CPU and without a message."""
+    """A regression test: the error was retried for ever at full CPU load and without a message."""
     done = train(ddprun_bin, faulty_worker, tmp_path, fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert text in done.stderr and failure(tmp_path)["message"] == text

@@ -1,5 +1,5 @@
-"""`ddptrain generate`: the tokens that Python's PyTorch chooses with the same weights and seed, from whatever the model is saved in; and what can't
-write text is refused."""
+"""`ddptrain generate`: it chooses the same tokens as Python's PyTorch with the same weights and seed, whatever format the model is saved in. Models
+that can't write text are refused."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32}
 
 @pytest.fixture(scope="module")
 def trained(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # noqa: F811
-    """A run directory, and beside it its weights."""
+    """A run directory, and its weights in a file next to it."""
     run = tmp_path_factory.mktemp("trained") / "run"
     train = jobs.write_config(run.parent / "train.json", config(data, model=MODEL, optimizer={"type": "adamw", "lr": 0.01}))
     done = jobs.run([ddprun_bin, "--run-dir", run, train])
@@ -55,7 +55,7 @@ def chosen_in_python(weights: pathlib.Path, prompt: list[int], count: int, tempe
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("temperature,top_k,seed", [(0, 0, 0), (1, 0, 3), (0.7, 5, 4)])
 def test_the_tokens_are_pythons(ddptrain_bin, trained, temperature, top_k, seed):
-    """60 of them, so that a text is longer than the model's 32 positions."""
+    """60 tokens, so that the text is longer than the model's 32 positions."""
     prompt = list(b"The run directory")
     expected = chosen_in_python(trained.parent / "weights.safetensors", prompt, 60, temperature, top_k, seed)
     found = generated(ddptrain_bin, trained, "--prompt", "The run directory", "--max-tokens", 60, "--temperature", temperature, "--top-k", top_k,
@@ -83,7 +83,7 @@ def test_whatever_holds_the_weights_and_however_it_is_shown(ddptrain_bin, traine
 
 
 def test_a_text_ends_where_its_document_does(ddptrain_bin, trained):
-    """With the token that ends one; of the prompt only the last document is seen."""
+    """A text ends with the end token. The model sees only the last document of the prompt."""
     options = ("--prompt-tokens", "65,66", "--max-tokens", 20, "--temperature", 0)
     whole = generated(ddptrain_bin, trained, *options)["tokens"]
     end = whole[9]

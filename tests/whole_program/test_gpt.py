@@ -1,5 +1,5 @@
-"""A GPT on text and on token files: a lost worker and an interruption change no bit, the files of others are read alike, and what can't work is
-refused. Its losses beside Python's are in test_python_equivalence.py."""
+"""A GPT on text and on token files: a lost worker and an interruption change no bit, token files of other tools are read in the same way, and
+impossible settings are refused. test_python_equivalence.py compares its losses with Python's."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
 MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "n_inner": 64}
 
-# In a small process: a program's peak counts from the memory of the one that starts it.
+# Starts the program from a small process, because a program's peak memory includes that of the process that forks it.
 PEAK_OF = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 def config(data: pathlib.Path, **changes) -> dict:
-    """160 samples, 10 steps an epoch."""
+    """160 samples, 10 steps per epoch."""
     tokens = {"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": BLOCK, "vocab_size": 256}
     return jobs.config(data, **{"model": MODEL, "batch_size": 16, "eval_every_steps": 7, "clip_grad_norm": 1.0, "data": tokens, **changes})
 
@@ -68,7 +68,7 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
 
 
 def test_a_lost_worker_of_a_llama_changes_no_bit_and_fewer_or_more_continue(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """From 2 workers to 1 to 3: each sample once in each epoch."""
+    """The job runs with 2 workers, then 1, then 3. Each epoch has each sample once."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model=LLAMA, optimizer={"type": "lion", "lr": 0.001, "weight_decay": 0.1}))
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=12 phase=backward")):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train], DDPTRAIN_FAULT=fault)
@@ -92,8 +92,8 @@ def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrai
 
 @pytest.mark.parametrize("end", [None, ord("\n")])
 def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
-    """13 samples a step over 2 and 3 workers, in micro-batches of 2: the losses of one worker, within rounding. Where lines are documents, no two
-    samples count alike."""
+    """13 samples per step over 2 and 3 workers, in micro-batches of 2, give the losses of one worker within rounding. If lines are documents, samples
+    have different numbers of tokens and so different weights."""
     train = jobs.write_config(tmp_path / "train.json", config(data, batch_size=13, model={**MODEL, "dropout": 0}, max_steps=14))
     written = json.loads(train.read_text(encoding="utf-8"))
     jobs.write_config(train, {**written, "data": {**written["data"], "end_of_document": end}})
@@ -107,7 +107,7 @@ def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
 
 
 def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """With dropout, accumulation, and a worker that is killed in the middle of a backward pass and replaced."""
+    """The model has dropout, the job accumulates gradients, and a worker is killed in the middle of a backward pass and replaced."""
     train = jobs.write_config(tmp_path / "train.json", config(data, micro_batch_size=4))
     for run, more, fault in (("plain", (), ""), ("again", ("model.activation_checkpointing=true",), ""),
                              ("killed", ("model.activation_checkpointing=true",), "kill rank=1 step=12 phase=backward")):
@@ -118,7 +118,7 @@ def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data,
 
 
 def test_activation_checkpointing_takes_less_memory(ddptrain_bin, data, tmp_path):
-    """The peak of a step of 4,096 tokens through eight blocks."""
+    """Compares the peak memory of a step with 4,096 tokens through eight blocks."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model={**MODEL, "n_layer": 8, "n_embd": 64}, batch_size=128, max_steps=1, eval_every_steps=0,
                                                               eval_batch_size=1))
     peaks = []

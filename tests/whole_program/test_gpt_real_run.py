@@ -1,5 +1,5 @@
-"""A GPT on megabytes of text from Debian's packages, as configs/gpt-perl.json has it: beside Python's DDP with the same first weights it reaches the
-same losses, it writes text, and low-rank updates of it learn other text (configs/gpt-perl-code.json)."""
+"""A GPT on megabytes of text from Debian's packages, with the settings of configs/gpt-perl.json. With the same first weights it reaches the same
+losses as Python's DDP, it generates text, and low-rank updates of it learn other text (configs/gpt-perl-code.json)."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def settings_of(text: pathlib.Path, name: str = "gpt-perl", **changes) -> dict:
 
 
 def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """What the seed gives, of a step that changes nothing."""
+    """The weights that the seed gives, saved by a step that does not change them."""
     done = jobs.run([ddprun, "--run-dir", folder / "first", config, "max_steps=1", "optimizer.lr=1e-30", "optimizer.weight_decay=0",
                      "schedule.type=constant", "schedule.warmup_steps=0", "data.test_samples=1"])
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) 
 
 
 def in_both(ddprun, ddptrain, tmp_path: pathlib.Path, settings: dict) -> list[tuple[str, int, float]]:
-    """What ddptrain logged, after it was found to be what Python logged, to the last bit."""
+    """ddptrain's log, after a check that every loss has the same bits as in Python's log."""
     config = jobs.write_config(tmp_path / "train.json", settings)
     done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=3600)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What only a machine with an NVIDIA GPU can show: `./dev gpu`. Everywhere else these tests are skipped and counted as such."""
+"""Tests that need an NVIDIA GPU; `./dev gpu` runs them. On other machines they are skipped and counted as skipped."""
 
 import json
 import pathlib
@@ -35,7 +35,7 @@ def test_one_worker_trains_on_the_gpu_and_loses_no_sample(ddprun_bin, data, tmp_
     jobs.assert_each_sample_once(struck, 2)
 
 
-# fp32 is float32 in convolutions as well: with TF32, which PyTorch allows them, the cnn would differ by more.
+# In fp32, convolutions use float32 as well. PyTorch allows TF32 for them by default, with which the cnn would differ by more.
 @pytest.mark.parametrize("model", [{"type": "mlp", "hidden": [32]}, {"type": "cnn"}], ids=lambda model: model["type"])
 def test_the_gpu_and_the_cpu_agree(ddprun_bin, data, tmp_path, model):
     slow = {"optimizer": {"type": "sgd", "lr": 0.005}, "epochs": 1, "clip_grad_norm": 0.5, "model": model,
@@ -93,7 +93,7 @@ def test_two_gpus_with_nccl_survive_a_killed_worker(ddprun_bin, data, tmp_path):
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
 def test_the_other_gpus_worker_keeps_its_state_when_one_is_killed(ddprun_bin, data, tmp_path):
-    """Live recovery through NCCL, which is for who asks for it until this has run."""
+    """Live recovery through NCCL is opt-in until this test has run."""
     done, run_dir = train(ddprun_bin, tmp_path / "live", data, 2, "kill rank=1 step=17", options=["--recovery", "live"], model={"type": "cnn"})
     assert done.returncode == 0, done.stderr
     assert "rank 1 is replaced" in done.stderr and "rank 0 kept step" in done.stdout + done.stderr
@@ -124,7 +124,7 @@ sys.stdin.read()
 
 
 def test_a_real_out_of_memory_is_followed_by_a_smaller_micro_batch(ddprun_bin, data, tmp_path):
-    """Another process leaves 3 GiB of the GPU, in which 640 pictures at once do not fit through ResNet-18."""
+    """Another process leaves 3 GiB of the GPU free. 640 images in one pass through ResNet-18 do not fit into that."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, "3072"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if holder.stdout.readline() != "held\n":

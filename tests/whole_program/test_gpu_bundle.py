@@ -1,4 +1,4 @@
-"""What is carried to a machine with a GPU: small enough, whole, and refused by a torch that it was not built with."""
+"""The bundle that is copied to a machine with a GPU: it is small, complete, and refused by a torch with which it was not built."""
 
 import json
 import pathlib
@@ -50,7 +50,7 @@ def test_another_torch_is_refused_with_both_versions(unpacked, tmp_path):
 
 
 def test_its_tests_need_nothing_that_such_a_machine_may_lack(unpacked, tmp_path):
-    """Only what pytest itself brings: torch, numpy and safetensors are looked for where they are used."""
+    """Its tests import torch, numpy and safetensors only where they use them. Everything else comes with pytest."""
     for name in ("jsonschema", "prometheus_client", "tensorboard", "safetensors", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('there is no {name} on that machine', name='{name}')\n")
     named = set(re.findall(r"\btest_\w+\b", (unpacked / "tests/gpu/check.py").read_text(encoding="utf-8")))

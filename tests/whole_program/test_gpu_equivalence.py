@@ -1,6 +1,6 @@
-"""The tables of test_python_equivalence.py and test_exported_models.py on a GPU: with `deterministic`, each loss and each weight has the bits of Python's
-DistributedDataParallel on the same GPU. Two workers share it, and both sides talk through Gloo then. `./dev gpu` runs this; without a GPU these tests
-are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them without one, to see that the tests themselves are right."""
+"""The tables of test_python_equivalence.py and test_exported_models.py on a GPU: with `deterministic`, each loss and each weight has the bits of
+Python's DistributedDataParallel on the same GPU. Two workers share the GPU, so both sides communicate through Gloo. `./dev gpu` runs this; without a
+GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, as a check of the tests themselves."""
 
 import dataclasses
 import importlib
@@ -34,7 +34,7 @@ ENVIRONMENT = {"DDPTRAIN_SHARE_GPU": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_a_models_losses_and_weights_are_those_of_python_ddp(ddprun, ddptrain_bin, tmp_path, monkeypatch, name):
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # of Python; ddptrain has it from `deterministic`
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # a variable for Python; ddptrain sets it because of `deterministic`
     case = ALL_CASES[name]
     write_job = equivalence.write_job
 
@@ -48,7 +48,7 @@ def test_a_models_losses_and_weights_are_those_of_python_ddp(ddprun, ddptrain_bi
 
 
 def shared(train, monkeypatch):
-    """jobs.run() takes variables of ddptrain's out of the environment."""
+    """jobs.run() removes ddptrain's variables from the environment."""
     run = jobs.run
 
     def with_sharing(*arguments):
@@ -61,7 +61,7 @@ def shared(train, monkeypatch):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data, its train.json, and what eager Python makes of them with 1 and 2 workers."""
+    """A folder with each model, its data, its train.json, and the results of eager Python with 1 and 2 workers."""
     sys.path[:0] = [str(ROOT / "python"), str(exported_models.REFERENCE)]
     export, zoo = importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
     del sys.path[:2]

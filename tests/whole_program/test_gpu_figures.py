@@ -1,6 +1,6 @@
-"""What a GPU's workers tell of themselves, and what came after the first runs on one: figures of its memory and of how much of it is used, steps that
-change nothing, and batch norm over workers that share it. `./dev gpu` runs this; without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs
-them without one, to see that the tests themselves are right."""
+"""Metrics that workers report about their GPU (memory and utilization), skipped steps, and batch norm over workers that share a GPU. These features
+came after the first GPU runs. `./dev gpu` runs this; without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, as a check
+of the tests themselves."""
 
 import json
 
@@ -15,7 +15,8 @@ MIB = 1 << 20
 
 
 def test_memory_and_operations_of_the_gpu_are_told(ddprun_bin, pictures, text, tmp_path):  # noqa: F811
-    """The peak is that of its tensors, and not of the process, which on a GPU has 1 GB or more. It grows with the batch; most of it is cuBLAS's own."""
+    """The peak is that of the GPU's tensors and not of the process, which needs 1 GB or more on a GPU. It grows with the batch; most of it belongs to
+    cuBLAS."""
     peaks = {}
     for micro_batch in (1, 16):
         run = train(ddprun_bin, tmp_path / str(micro_batch), settings(MODELS["gpt"], pictures, text, micro_batch_size=micro_batch, precision="bf16"))
@@ -35,7 +36,7 @@ def test_memory_and_operations_of_the_gpu_are_told(ddprun_bin, pictures, text, t
 
 
 def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, tmp_path):
-    skipping = pytest.importorskip("test_skipped_steps")  # which needs safetensors
+    skipping = pytest.importorskip("test_skipped_steps")  # that module needs safetensors
     for where in {ON, "cpu"}:
         given = skipping.config(tmp_path, bad={40}, device=where)
         skipping.train(ddprun_bin, tmp_path / where, given, workers=1)
@@ -50,6 +51,6 @@ def test_two_workers_that_share_the_gpu_train_as_one_with_synced_batch_norm(ddpr
     for name, workers, model in (("alone", 1, synced.PLAIN), ("synced", 2, synced.SYNCED), ("apart", 2, synced.PLAIN)):
         config = jobs.config(tmp_path / "pictures", **{**synced.SHORT, "model": model, "max_steps": 7, "deterministic": True})
         losses[name] = jobs.losses(train(ddprun_bin, tmp_path / name, config, workers=workers, DDPTRAIN_SHARE_GPU="1"))
-    # Other kernels round otherwise, and batch norms make more of it from step to step.
+    # Other kernels round differently, and batch norm enlarges the difference from step to step.
     assert synced.off(losses["synced"], losses["alone"]) < 5e-3
     assert synced.off(losses["apart"], losses["alone"]) > 0.01

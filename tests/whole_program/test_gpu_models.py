@@ -1,5 +1,5 @@
-"""Each model on a GPU, beside the same one on the CPU; what `deterministic` promises there; and what trained models are for. `./dev gpu` runs this;
-without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them without one, to see that the tests themselves are right."""
+"""Each model on a GPU compared with the same model on the CPU, the guarantees of `deterministic` there, and the uses of trained models. `./dev gpu`
+runs this; without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, as a check of the tests themselves."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def text(tmp_path_factory) -> pathlib.Path:
 
 
 def settings(model: dict, pictures: pathlib.Path, text: pathlib.Path, **changes) -> dict:
-    """20 steps of one epoch."""
+    """Settings of one epoch of 20 steps."""
     base = {"model": model, "epochs": 1, "optimizer": SGD}
     if model["type"] in ("gpt", "llama"):
         base.update(batch_size=16, data={"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": BLOCK, "vocab_size": 256})
@@ -53,7 +53,7 @@ MODELS = {"gpt": {"type": "gpt", **SMALL}, "llama": {"type": "llama", **SMALL}, 
 def test_the_device_and_the_cpu_agree(ddprun_bin, pictures, text, tmp_path, name):
     config = settings(MODELS[name], pictures, text)
     device, cpu = (train(ddprun_bin, tmp_path / on, config, on) for on in (ON, "cpu"))
-    # Rounding grows from step to step in batch norms: two runs on one GPU, whose kernels add in no fixed order, were 0.5 % apart at step 14.
+    # Batch norm enlarges rounding errors from step to step: two runs on one GPU, whose kernels add in no fixed order, differed by 0.5 % at step 14.
     for (step, a), (_, b) in zip(jobs.losses(device), jobs.losses(cpu), strict=True):
         assert a == pytest.approx(b, rel=2e-2 if name == "resnet20" and step > 8 else 2e-3), f"step {step}"
     on_device, on_cpu = (jobs.metrics(run, "eval")[-1] for run in (device, cpu))
@@ -71,7 +71,7 @@ def test_bf16_learns_what_fp32_does(ddprun_bin, pictures, text, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["gpt", "resnet20"])
 def test_fp16_with_its_scaler_learns_and_continues(ddprun_bin, pictures, text, tmp_path, name):
-    """The scale begins at 65536 and falls until the gradients are finite, so some first steps are left out: only the end is compared."""
+    """The scale begins at 65536 and falls until the gradients are finite. Some first steps are therefore skipped, so only the end is compared."""
     config = settings(MODELS[name], pictures, text, epochs=2)
     exact = train(ddprun_bin, tmp_path / "fp32", config)
     halves = train(ddprun_bin, tmp_path / "fp16", {**config, "precision": "fp16"})
@@ -95,7 +95,7 @@ def test_deterministic_is_the_same_bits_also_through_a_kill(ddprun_bin, pictures
 
 
 def test_a_worker_of_two_on_one_gpu_is_killed_and_the_other_keeps_its_state(ddprun_bin, pictures, text, tmp_path):
-    """They share the GPU, so they talk through Gloo."""
+    """The workers share the GPU, so they communicate through Gloo."""
     config = settings({"type": "mlp", "hidden": [32]}, pictures, text, deterministic=True, epochs=2)
     share = {"DDPTRAIN_SHARE_GPU": "1"}
     calm = train(ddprun_bin, tmp_path / "calm", config, workers=2, **share)

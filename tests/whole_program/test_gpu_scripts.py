@@ -1,5 +1,5 @@
-"""Python scripts that compute on a GPU, and what ddprun tells of the GPU: its use, memory that ran out, a failed assertion in a kernel, state that
-survives in memory. `./dev gpu` runs this; without a GPU these tests are skipped."""
+"""Python scripts that compute on a GPU, and ddprun's reports about the GPU: utilization, memory that ran out, a failed assertion in a kernel, state
+that survives in memory. `./dev gpu` runs this; without a GPU these tests are skipped."""
 
 import json
 import pathlib
@@ -52,7 +52,7 @@ def test_a_ddp_script_with_nccl_finds_the_agents_store(job):
 
 
 def test_spare_interpreters_compute_on_the_gpu(job, tmp_path):
-    """The spare has imported torch and opened no GPU, which a child of fork could not use."""
+    """The spare interpreter has imported torch but has not opened the GPU, which a child of fork() could not use."""
     body = """
 x = torch.ones(1000, device="cuda").sum().item()
 print("round", os.environ["TORCHELASTIC_RESTART_COUNT"], x, os.getpid(), flush=True)
@@ -114,7 +114,7 @@ print("end", loss.item(), sum(p.abs().sum().item() for p in model.parameters()),
 
 
 def test_a_script_resumes_from_the_memory_of_its_last_step(job, tmp_path):
-    """Weights, moments and the GPU's random state: a run that was killed twice ends with the bits of one that was not."""
+    """The snapshot has weights, moments and the GPU's random state: a run that was killed twice ends with the bits of an undisturbed run."""
     policy = tmp_path / "policy.json"
     policy.write_text('{"pause": {"instant_s": 0}}')
     ends = []

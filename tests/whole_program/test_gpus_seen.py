@@ -1,4 +1,4 @@
-"""`ddprun status` and `top` tell what the GPUs of the workers do. No GPU is needed: a small library stands in for NVML."""
+"""`ddprun status` and `top` show the use of the workers' GPUs. No GPU is needed: a small library stands in for NVML."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs/schemas/status.schema.json").read_text(encoding="utf-8"))
 
-# Two devices. Each start of it leaves a line in $NVML_LOG. $NVML_DOES: nothing more, or "crash", or "wait" for ever.
+# A library with two devices. Each load writes a line to $NVML_LOG. $NVML_DOES selects a fault: none, "crash", or "wait" for ever.
 NVML = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ def library(tmp_path_factory):
 
 
 class Waiting:
-    """A job of two workers that wait."""
+    """A job of two waiting workers."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, library: pathlib.Path | None, *options: str, **env: str):
         self.ddprun, self.folder = ddprun, folder
@@ -82,7 +82,7 @@ class Waiting:
             assert line, "the job ended"
 
     def ask(self, *words: str) -> str:
-        """Of an agent whose socket is not there yet (a tenth of a second), again."""
+        """Queries the agent, and retries while its socket does not exist yet (a tenth of a second)."""
         while True:
             done = subprocess.run([self.ddprun, *words], capture_output=True, text=True, timeout=60, cwd=self.folder,
                                   env=jobs.clean_environment(XDG_RUNTIME_DIR=str(self.folder)))
@@ -129,12 +129,12 @@ FIRST, SECOND = device(0, 93, 40), device(1, 7, 12)
 
 def test_the_gpu_at_a_ranks_place_is_told(start, library):
     job = start(library)
-    assert job.starts() == 0  # nobody has asked
+    assert job.starts() == 0  # no query was sent
     assert job.gpus() == [FIRST, SECOND]
     text = job.ask("status")
     assert re.search(r"(?m)^RANK +PID +STATE +STEP +SILENT +MEMORY +GPU$", text), text
     assert re.search(r"(?m)^0 .*  93 %, 40\.0 of 80\.0 GiB$", text) and re.search(r"(?m)^1 .*  7 %, 12\.0 of 80\.0 GiB$", text), text
-    # Not in the agent: each look was a process of its own.
+    # The agent did not load the library: each query ran in a process of its own.
     assert job.starts() == 2 and str(job.job.pid) not in job.log.read_text().split()
     assert "libnvidia" not in pathlib.Path(f"/proc/{job.job.pid}/maps").read_text()
 
@@ -153,7 +153,7 @@ def test_only_what_cuda_shows(start, library):
 
 @pytest.mark.parametrize("does", ["crash", "wait", "fail"])
 def test_a_library_that_fails_harms_nothing(start, library, does):
-    """The agent and its job run on, and the status comes without GPUs: after two seconds at most."""
+    """The agent and its job continue, and the status comes without GPUs after at most two seconds."""
     job = start(library, NVML_DOES=does)
     assert job.gpus() == [None, None]
     assert "GPU" not in job.ask("status").split("\n", 1)[1]
@@ -161,9 +161,9 @@ def test_a_library_that_fails_harms_nothing(start, library, does):
 
 
 def test_without_a_driver_no_gpu_is_told(start, ddprun_bin, run, tmp_path):
-    (tmp_path / "libnvidia-ml.so.1").write_text("no library")  # also where the machine has one
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library")  # even if this machine has one
     job = start(tmp_path)
-    assert job.gpus() == [None, None] and job.gpus() == [None, None]  # the second time nothing is started for it
+    assert job.gpus() == [None, None] and job.gpus() == [None, None]  # the second query starts no process
     said = "NVML (libnvidia-ml.so.1) is not here or does not answer, so no GPU is known\n"
     assert run([ddprun_bin, "gpus"], LD_LIBRARY_PATH=str(tmp_path)).stdout == said
 

@@ -1,4 +1,4 @@
-"""Workers that make no progress: found, named with evidence, and the job goes on; slow ones are left alone."""
+"""Workers without progress are found and named with evidence, and the job continues. Slow workers are not affected."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def train(ddprun, folder: pathlib.Path, data: pathlib.Path, fault: str = "", *fl
 
 
 def fake_stack_tool(folder: pathlib.Path) -> str:
-    """A PATH whose tools for stacks answer at once, whatever this machine has."""
+    """A PATH with stack tools that answer immediately, whatever this machine has installed."""
     folder.mkdir()
     for name in ("py-spy", "eu-stack"):
         tool = folder / name
@@ -79,7 +79,7 @@ def test_a_rank_that_does_not_even_join(ddprun_bin, data, tmp_path):
 
 
 def test_a_rank_that_hangs_again_and_again_at_one_step_ends_the_job(ddprun_bin, data, tmp_path):
-    """Without anything learned, by the phase's own limit, and without a tool for stacks."""
+    """The hang is found by the phase's configured limit, without a learned limit and without a stack tool."""
     (tmp_path / "empty").mkdir()
     done = train(ddprun_bin, tmp_path, data, "hang rank=1 step=3", "--hang-timeout", "step=1", "--max-restarts", 0,
                  PATH=str(tmp_path / "empty"))
@@ -130,7 +130,7 @@ def test_who_left_early_is_named_with_those_that_wait(ddprun_bin, tmp_path):
 
 
 def test_one_that_prints_now_and_then_is_left_alone(ddprun_bin, tmp_path):
-    """The sleep is the slow work of the script; only rank 1 prints, and one stream goes to a file without passing ddprun."""
+    """The sleep represents slow work of the script. Only rank 1 prints, and one of its streams goes to a file without passing ddprun."""
     done = script_job(ddprun_bin, tmp_path, "import os, sys, time\n"
                       "for i in range(12):\n"
                       "    time.sleep(0.3)\n"
@@ -159,7 +159,7 @@ def test_a_script_in_which_a_rank_skips_a_collective(ddprun_bin, tmp_path):
 
 
 def slow_fsync(folder: pathlib.Path) -> pathlib.Path:
-    """A library that makes fsync slow where it is told to."""
+    """A library that makes fsync slow for chosen files."""
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
     library = folder / "slow_fsync.so"
     source = pathlib.Path(__file__).with_name("slow_fsync.c")
@@ -177,7 +177,7 @@ def test_nobody_waits_for_the_last_save_in_an_exchange_that_times_out(ddprun_bin
 
 @pytest.mark.long
 def test_the_last_save_on_a_disk_that_stands_still_is_no_hang(ddprun_bin, data, tmp_path):
-    """Earlier saves took milliseconds, so a limit learned from them would be the shortest one, a minute."""
+    """Earlier saves took milliseconds, so a limit learned from them would be the shortest possible one, a minute."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 7}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=400,
                     LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="110")

@@ -1,5 +1,5 @@
-"""Jobs on hosts of their own: network namespaces on a bridge, each with an address and a host name. What only a network shows: which addresses
-nodes tell each other, cables that are pulled, hosts that go silent. Skipped where namespaces cannot be made."""
+"""Jobs on private hosts: network namespaces on a bridge, each with its own address and host name. They test behaviour that only a network shows: the
+addresses that nodes exchange, pulled cables, silent hosts. Skipped where namespaces cannot be made."""
 
 import collections
 import itertools
@@ -35,7 +35,7 @@ def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
     hosts.cable(2, "down")
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
     assert said(tmp_path, 0)[2] == "2" and said(tmp_path, 0)[9] == "0"
-    assert not any(lives(pid) for pid in workers)  # gone before the others went on
+    assert not any(lives(pid) for pid in workers)  # they were gone before the others continued
     hosts.until_said(2, "no answer from the coordinator for")
     assert "failed" not in hosts.text(2)
 
@@ -71,7 +71,7 @@ def pull_cable(hosts, host: int):
 
 
 def world_sizes(run_dir: pathlib.Path) -> list[int]:
-    """Of each step, by the ranks that have it in their ledgers."""
+    """The world size of each step: the number of ranks with that step in their ledgers."""
     ranks = collections.Counter(json.loads(line)["step"] for file in (run_dir / "ledger").glob("rank-*.jsonl")
                                 for line in file.read_text(encoding="utf-8").splitlines())
     return [ranks[step] for step in sorted(ranks)]
@@ -96,7 +96,7 @@ def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(ma
         try:
             return world_sizes(run_dir)
         except json.JSONDecodeError:
-            return []  # a line that is just being written
+            return []  # an incomplete line, which is being written
 
     until_steps_of(count, 50)
     fault(hosts, count - 1)
@@ -111,7 +111,7 @@ def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(ma
     sizes = world_sizes(run_dir)
     assert [size for size, _ in itertools.groupby(sizes)] == [count, count - 1, count]
     step = 0
-    for size, steps in itertools.groupby(sizes):  # the same on one machine that nothing happens to
+    for size, steps in itertools.groupby(sizes):  # an undisturbed run of the same job on one machine
         step += len(list(steps))
         done = jobs.run([ddprun_bin, "--nproc-per-node", size, "--run-dir", tmp_path / "calm", config, f"max_steps={step}"])
         assert done.returncode == 0, done.stderr

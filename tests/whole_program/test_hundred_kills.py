@@ -1,10 +1,9 @@
-"""Each model loses its workers a hundred times at random moments while the other worker keeps the state: the weights, figures and samples are
-those of a run that was left alone. And each continues with 1 and with 3 workers where 2 have stopped, every sample once an epoch.
+"""Each model loses its workers a hundred times at random moments while the other worker keeps the state: the weights, metrics and samples equal those
+of an undisturbed run. Each model also continues with 1 and with 3 workers where 2 have stopped, with every sample once per epoch.
 
     DDPRUN_LONG_TESTS=1 [DDPRUN_KILLS=100] [DDPRUN_SEED=N] python -m pytest -s tests/whole_program/test_hundred_kills.py [-k resnet]
 
-The lines that it prints are rows of docs/internals/hundred-kills.md.
-"""
+The lines that it prints are rows of docs/internals/hundred-kills.md."""
 
 import json
 import os
@@ -23,13 +22,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 KILLS = int(os.environ.get("DDPRUN_KILLS", 100))
 MOST_RUNS = 50
-PATIENCE_S = 600  # for what the machine's load alone delays
-# Kills are as close as no real failures are.
+PATIENCE_S = 600  # allowance for delays that only the machine's load causes
+# Kills follow each other faster than real failures do.
 POLICY = {"max_restarts": 100000, "same_failure_rounds": 0, "pause": {"first_s": 0, "longest_s": 0}}
 
 
 class Model:
-    """One of the table, with the run that nothing happens to."""
+    """A model of the table, with its undisturbed run."""
 
     def __init__(self, killed: Killed, ddprun: pathlib.Path, ddptrain: pathlib.Path, folder: pathlib.Path):
         self.killed, self.ddprun, self.ddptrain, self.folder = killed, ddprun, ddptrain, folder
@@ -48,7 +47,7 @@ class Model:
                    flags=("--restart-policy", self.folder / "policy.json"))
 
     def differences(self, run_dir: pathlib.Path) -> list[str]:
-        """In what the run is not the undisturbed one."""
+        """The ways in which the run differs from the undisturbed one."""
         weights = {}
         for run in (self.calm, run_dir):
             file = self.folder / f"{run.parent.name}.safetensors"
@@ -64,7 +63,8 @@ class Model:
 
 
 def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random) -> set[int]:
-    """Any worker in the middle of training, at times the successor while it starts; never the only one that holds the state. Their pids."""
+    """Kills a worker in the middle of training, or sometimes a replacement during its start, but never the only one with the state. Returns the
+    killed pids."""
     job.wait_until(lambda j: j.step >= 1, PATIENCE_S)
     killed: set[int] = set()
     lost = None
@@ -78,7 +78,7 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
         try:
             os.kill(before, signal.SIGKILL)
         except ProcessLookupError:
-            break  # the run is over
+            break  # the run has ended
         killed.add(before)
         lost = rank
         job.wait_until(lambda j: j.pids[rank] != before or j.of("run_ended"), PATIENCE_S)
@@ -86,15 +86,15 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
 
 
 def losses(job: Job, killed: set[int]) -> tuple[int, list[dict]]:
-    """Workers that ended by our kills, and events after which all had to start from a checkpoint. A kill that comes while the others regroup is no
-    round of its own."""
+    """The number of workers that our kills ended, and of events after which all workers had to start from a checkpoint. A kill during a regroup is
+    not a round of its own."""
     ended = {e["pid"] for e in job.of("worker_ended") if e.get("signal") == signal.SIGKILL}
     anew = [e for e in job.events if e["event"] == "regroup_failed" or e["event"] == "round_failed" and e["decision"] != "regroup" or e["event"] == "regrouped" and not e["kept"]]
     return len(killed & ended), anew
 
 
 def resumed(model: Model) -> list[int]:
-    """The steps at which 2, 1 and 3 workers ended, one after the other in one run directory."""
+    """The steps at which 2, 1 and 3 workers ended, one run after the other in one run directory."""
     a_step = model.content["batch_size"]
     of_an_epoch = -(-model.killed.samples // a_step)
     config = jobs.write_config(model.folder / "changing.json", model.content)

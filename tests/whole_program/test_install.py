@@ -1,4 +1,4 @@
-"""cmake --install: a tree that is moved as a whole, with documents whose links lead somewhere, and that leaves nothing when it goes."""
+"""cmake --install: the installed tree can be moved as a whole, the links in its documents lead somewhere, and uninstalling it leaves nothing."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ def cmake(*words) -> str:
 
 @pytest.fixture
 def build(ddprun_bin, tmp_path):
-    """A build folder whose manifest is the test's own: the real one may be in use by somebody who has installed from it."""
+    """A build folder whose manifest belongs to the test, because a real installation may depend on the real manifest."""
     folder = ddprun_bin.parent.parent
     if not (folder / "cmake_install.cmake").exists() or not (folder / "pages").exists():
         pytest.skip(f"{folder} is no build folder that can be installed from")
@@ -26,7 +26,7 @@ def build(ddprun_bin, tmp_path):
 
 
 def install(build: pathlib.Path, prefix: pathlib.Path) -> list[str]:
-    """The component's own install and its manifest, as the target `uninstall` reads it."""
+    """Installs one component and writes its manifest in the form that the target `uninstall` reads."""
     mine = prefix.parent / "build"
     mine.mkdir()
     shutil.copy(build / "cmake_install.cmake", mine)
@@ -77,7 +77,7 @@ def test_links_of_installed_documents_lead_somewhere(build, tmp_path):
     dead = []
     for page in documents.rglob("*.md"):
         if "internals" in page.parts or page.name == "CONTRIBUTING.md":
-            continue  # for people with the sources
+            continue  # for readers of the sources
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if not re.match(r"\w+:", link) and not os.path.exists(page.parent / link):
                 dead.append(f"{page.relative_to(documents)}: {link}")

@@ -1,4 +1,4 @@
-"""Hosts with several interfaces, and firewalls: what --interface and --port-range choose. Skipped where namespaces cannot be made."""
+"""Hosts with several interfaces, and firewalls: the effect of --interface and --port-range. Skipped where namespaces cannot be made."""
 
 import re
 
@@ -10,7 +10,7 @@ LINE = 'echo "$MASTER_ADDR $MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"
 
 
 def second_interfaces(hosts: Hosts) -> None:
-    """data0 on each host, on the same bridge with addresses of its own."""
+    """Adds data0 to each host, on the same bridge with separate addresses."""
     for host in range(hosts.count):
         space = hosts.space(host)
         ip("-n", space, "link", "add", "data0", "type", "veth", "peer", "name", f"data{host}", "netns", hosts.space("sw"))
@@ -43,7 +43,7 @@ def test_a_port_range_is_all_that_a_firewall_has_to_open(make_hosts, script, tmp
 
 
 def test_ddptrains_gloo_keeps_to_the_range_as_well(make_hosts, tmp_path):
-    """A lost worker is replaced meanwhile, which makes a second group."""
+    """A lost worker is replaced meanwhile, which creates a second process group."""
     hosts = make_hosts(2)
     hosts.drop("ip protocol tcp tcp dport != 30000-30015 tcp sport != 30000-30015")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=3))

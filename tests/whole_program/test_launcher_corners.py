@@ -1,4 +1,4 @@
-"""Corners of the launcher that people run into: odd places for files, machines without /proc or descriptors, reports that cannot be written."""
+"""Rare situations that users meet: files in unusual places, machines without /proc or descriptors, reports that cannot be written."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from disks import small_disk
 
 
 def without_proc(*words, timeout=60):
-    """The command where /proc is an empty folder. In a chroot only /proc's own propagation can be changed, and that is enough."""
+    """Runs the command with an empty /proc. In a chroot only /proc's own propagation can be changed, and that is enough."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("mounts of its own need root")
     script = 'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"'
@@ -42,7 +42,7 @@ def test_a_named_pipe_that_nobody_writes_to_is_no_config(ddprun_bin, run, tmp_pa
 
 
 def test_a_config_may_come_through_a_pipe(ddprun_bin, ddptrain_bin, tmp_path):
-    """Its writer comes a moment later, and is slow."""
+    """The writer of the pipe opens it a moment later and writes slowly."""
     config = jobs.write_config(tmp_path / "config", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     os.mkfifo(tmp_path / "train.json")
     with subprocess.Popen(["sh", "-c", "sleep 0.2; exec 3> train.json; head -c 20 config >&3; sleep 0.2; tail -c +21 config >&3"], cwd=tmp_path):

@@ -1,4 +1,4 @@
-"""Processes that workers leave behind: they clean up, and those that work for the job are waited for."""
+"""Processes that workers leave behind: ddprun kills them, and waits for those that work for the job."""
 
 import json
 import os
@@ -69,7 +69,7 @@ CONNECTS = ("import os, socket, time\n"
 
 
 def test_training_in_the_background_is_waited_for(ddprun_bin, tmp_path, monkeypatch):
-    """The exit code stays the start script's. What the trainer writes after the script's end arrives."""
+    """The job's exit code is still the start script's. Output that the trainer writes after the script's end arrives."""
     (tmp_path / "train.py").write_text(CONNECTS + "print('trained', flush=True)\nos._exit(7)\n")
     run = script(tmp_path, f"{sys.executable} train.py &\nwhile [ ! -e connected.$RANK ]; do sleep 0.01; done\n")
     monkeypatch.chdir(tmp_path)
@@ -91,14 +91,14 @@ def test_a_script_that_makes_itself_a_daemon_is_waited_for(ddprun_bin, tmp_path)
 
 @pytest.mark.parametrize("number,code", [("TERM", 143), ("INT", 130)])
 def test_a_worker_stops_the_job_by_its_parent(ddprun_bin, tmp_path, number, code):
-    """Under torchrun its parent is the launcher."""
+    """The worker signals its parent, which is the launcher under torchrun."""
     run = script(tmp_path, f"if [ $RANK = 0 ]; then kill -{number} $PPID; fi\nexec sleep 600\n")
     done = jobs.run([ddprun_bin, "--standalone", "--nproc-per-node", 2, "--no-python", run], cwd=tmp_path)
     assert done.returncode == code, done.stderr
 
 
 def test_killing_all_of_the_name_leaves_no_process(ddprun_bin, tmp_path):
-    """As `pkill -9 ddprun` does, which kills by the names that /proc/PID/comm has."""
+    """The test does the same as `pkill -9 ddprun`, which selects processes by the names in /proc/PID/comm."""
     run = script(tmp_path, "setsid sleep 600 &\nsleep 600 &\necho up\nwait\n")
     job = Job([ddprun_bin, "--standalone", "--no-python", run])
     job.wait_for(lambda line: "up" in line)
@@ -112,7 +112,7 @@ def test_killing_all_of_the_name_leaves_no_process(ddprun_bin, tmp_path):
 
 
 def test_an_interrupt_that_the_caller_ignores_stays_ignored(ddprun_bin, tmp_path, monkeypatch):
-    """A shell without job control ignores it for what is in its background."""
+    """A shell without job control ignores SIGINT in its background processes."""
     run = script(tmp_path, "echo up; while [ ! -e go ]; do sleep 0.02; done\n")
     monkeypatch.chdir(tmp_path)
     job = Job(["sh", "-c", f"trap '' INT QUIT; exec {ddprun_bin} --standalone --no-python {run}"])
@@ -129,7 +129,7 @@ def has_namespaces() -> bool:
 
 @pytest.mark.skipif(not has_namespaces(), reason="this user cannot make pid namespaces")
 def test_as_process_1_it_reaps_orphans_of_others(ddprun_bin, tmp_path):
-    """As a probe by `docker exec` leaves them."""
+    """`docker exec` leaves such orphans, for example from a health probe."""
     run = script(tmp_path, "echo up; exec sleep 600\n")
     job = Job(["unshare", "--pid", "--fork", "--mount-proc", ddprun_bin, "--standalone", "--no-python", run])
     job.wait_for(lambda line: "up" in line)

@@ -1,4 +1,5 @@
-"""ddprun.restore() where a node has no copy: it gets the snapshot of another node, and the job continues from its last step. Nobody else gets one."""
+"""ddprun.restore() on a node without a copy: it gets the snapshot of another node, and the job continues from its last step. Clients outside the job
+get no snapshot."""
 
 import hashlib
 import os
@@ -20,37 +21,37 @@ PROGRAMS = ROOT / "tests/whole_program/reference/programs"
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-# ---- who lends to whom ----
+# ---- which node lends to which ----
 
 
 def offer(at: int, own=(), replicated=None, refused=(), why: str = "", able: bool = True) -> dict:
-    """A step is of round 0, or it is a pair of step and round."""
+    """The offer of one rank. A step belongs to round 0 unless it is a pair of step and round."""
     kinds = {"own": own, "replicated": own if replicated is None else replicated, "refused": refused}
     return {**{kind: [list(step) if isinstance(step, tuple) else [step, 0] for step in steps] for kind, steps in kinds.items()},
             "why": why, "able": able, "at": at}
 
 
 def decide(offers: list[dict]) -> dict:
-    """Without the round where it is 0."""
+    """The decision; the round is left out if it is 0."""
     decision = _snapshot.decide(offers)
     return {key: value for key, value in decision.items() if key != "round" or value}
 
 
 def test_a_node_without_a_copy_borrows_the_newest_that_most_have():
     assert decide([offer(0, [9, 10]), offer(1)]) == {"step": 10, "lend": [0], "borrow": [1]}
-    # One rank a node lends or borrows.
+    # One rank per node lends or borrows.
     assert decide([offer(0, [9, 10])] * 2 + [offer(1)] * 2 + [offer(2, [9, 10])] * 2) == {"step": 10, "lend": [0, 4], "borrow": [2]}
-    # A node that is one step behind keeps its own, and a node that was away for long does not.
+    # A node that is one step behind keeps its own copy. A node that was away for long borrows.
     assert decide([offer(0, [9, 10]), offer(1, [10, 11]), offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
     assert decide([offer(0, [9, 10]), offer(1, [4, 5]), offer(2, [4, 5])]) == {"step": 10, "lend": [0], "borrow": [1, 2]}
-    # Nothing is borrowed where all have a copy, own or not.
+    # No node borrows if all have a copy of the step, their own or another one.
     assert decide([offer(0, [9, 10]), offer(0)]) == {"step": 10}
-    # A node has what any of its ranks has.
+    # A node has a copy if any of its ranks has one.
     assert decide([offer(0, [9, 10]), offer(0), offer(1), offer(1, [9])]) == {"step": 9}
 
 
 def test_a_step_of_another_round_is_another_state():
-    """Node 0 had been a step ahead when all went back to step 10, and node 1 has done step 11 anew."""
+    """Node 0 had been a step ahead when all ranks returned to step 10, and node 1 has repeated step 11."""
     ahead, anew = offer(0, [10, 11]), offer(1, [10, (11, 1)])
     assert decide([ahead, anew]) == {"step": 10}
     assert decide([{**ahead, "own": []}, {**anew, "own": []}]) == {"step": 10}
@@ -61,7 +62,7 @@ def test_a_step_of_another_round_is_another_state():
 def test_what_cannot_be_borrowed():
     none = {"step": None, "why": "rank 1 has no snapshot, so that none is restored"}
     assert decide([offer(0, [9], replicated=[]), offer(1)]) == none  # the ranks' states differ
-    # A rank that has no memory could not even read what its node has.
+    # A rank without memory for snapshots could not even read its node's copy.
     unable = {"step": None, "why": "rank 1 has no memory for snapshots, so that none is restored"}
     assert decide([offer(0, [9]), offer(1, able=False)]) == decide([offer(0, [9]), offer(0, able=False)]) == unable
     assert decide([offer(0, [9]), offer(1), offer(1, able=False)]) == {**unable, "why": unable["why"].replace("1", "2")}
@@ -72,13 +73,13 @@ def test_what_cannot_be_borrowed():
     assert decide([offer(0), offer(1)]) == decide([offer(0), offer(1, able=False)]) == {"step": None, "why": ""}
 
 
-# ---- from one to the other ----
+# ---- the transfer ----
 
 SECRET = bytes(range(32))
 
 
 class Two:
-    """The memories of two nodes. The first one has a snapshot, which it lends."""
+    """The snapshot memories of two nodes. The first node has a snapshot and lends it."""
 
     def __init__(self):
         self.said = []
@@ -117,7 +118,7 @@ def two():
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """What still comes. A reset is an end as well: who ends it has not read everything."""
+    """Reads the rest of the connection. A reset counts as an end as well: the kernel sends it if the peer closes the connection with unread data."""
     try:
         return connection.recv(1)
     except ConnectionResetError:
@@ -138,7 +139,7 @@ def test_who_does_not_know_the_secret_gets_nothing(two):
         two.borrow(lender.port, secret=bytes(32))
     assert two.kept() == []
 
-    # Whoever skips that the lender has to show it as well: not a byte comes after the proof.
+    # A client that skips the check of the lender's proof still has to send its own: without it, no byte follows the lender's proof.
     for proof in (bytes(32), b""):
         with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
             stranger.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
@@ -146,12 +147,12 @@ def test_who_does_not_know_the_secret_gets_nothing(two):
             # The lender's own proof, sent back to it, proves nothing.
             stranger.sendall(proof or hello[32:])
             assert rest_of(stranger) == b""
-    # A rank that borrows nothing, and who speaks something else.
+    # A rank that borrows nothing, and a client with another protocol.
     for hello in (_lending._MAGIC + bytes(32) + (0).to_bytes(4, "little"), b"GET / HTTP/1.1\r\nHost: a-name-of-some-length\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
             stranger.sendall(hello)
             assert rest_of(stranger) == b""
-    two.borrow(lender.port)  # who knows it is served all the same
+    two.borrow(lender.port)  # a client with the token is still served
     assert two.kept() == [7]
     refusals = [line for line in two.said if "does not know the secret" in line]
     assert refusals == ["somebody at 127.0.0.1 asked for the snapshot that this rank lends and does not know the secret: it got nothing"]
@@ -249,12 +250,12 @@ def test_a_copy_of_another_shape_is_refused(two):
 def test_the_lender_listens_within_the_port_range(two):
     first = jobs.free_port()
     assert two.lend(ports=f"{first}-{first}").port == first
-    assert two.lend(ports=f"{first}-{first}").port != first  # it is taken
+    assert two.lend(ports=f"{first}-{first}").port != first  # the port is taken
 
 
 # ---- jobs ----
 
-# All ranks are in lockstep, by the store of the worker channel. At step 20 of the first round they wait for what the test does.
+# All ranks run in lockstep, through the store of the worker channel. At step 20 of the first round they wait for an action of the test.
 LOCKSTEP = """
 import hashlib, os, signal, sys, time
 import ddprun
@@ -294,7 +295,7 @@ def undisturbed() -> list[str]:
 
 @pytest.fixture
 def write(tmp_path):
-    """write(harm): the script, with some more lines at its begin."""
+    """write(harm): writes the script, with some extra lines at its beginning."""
     def write(harm: str = "") -> pathlib.Path:
         (tmp_path / "train.py").write_text(LOCKSTEP.replace("HARM", harm))
         return tmp_path / "train.py"
@@ -311,7 +312,7 @@ def until_they_wait(nodes, tmp_path, ranks: int) -> None:
 
 
 def kill_node(nodes, number: int) -> None:
-    """The agent alone: its guardian ends the workers, and its memory is gone with it."""
+    """Kills only the agent: its guardian ends the workers, and its snapshot memory is lost with it."""
     nodes.agents[number].kill()
     nodes.agents[number].wait()
 
@@ -321,7 +322,7 @@ def of_round(tmp_path, number: int) -> dict[int, list[str]]:
 
 
 def test_a_new_node_continues_from_the_last_step_of_another(nodes, write, tmp_path):
-    """Two ranks on each of two nodes; the agent of the second node is killed, and another one takes its place."""
+    """Each of two nodes has two ranks. The agent of the second node is killed, and a new agent replaces it."""
     write()
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
@@ -333,12 +334,12 @@ def test_a_new_node_continues_from_the_last_step_of_another(nodes, write, tmp_pa
     said = nodes.all_text()
     assert said.count("begins after 20\n") == 4, said
     assert of_round(tmp_path, 1) == {rank: undisturbed()[20:] for rank in range(4)}
-    # The second rank of the new node reads what the first one got.
+    # The second rank of the new node reads the copy that the first one received.
     assert len(re.findall(r"rank 2: the snapshot of step 20 came from rank 0 at 127\.0\.0\.1: 3\.\d+ MiB in ", said)) == 1 and said.count(" came from rank ") == 1
     assert re.findall(r"rank (\d): the state of step 20 is another rank's copy", said) in (["2", "3"], ["3", "2"])
 
 
-# One of the two ends is killed once, when the first piece is under way.
+# Kills one of the two ends once, while the first piece is being sent.
 DIES = {
     "receiver": """
 def dies(self, data, check=ddprun._lending._Receiver._check):
@@ -374,7 +375,7 @@ ddprun._lending.Lender._send = dies
 
 @pytest.mark.parametrize("who", ["receiver", "lender"])
 def test_a_kill_while_the_state_is_under_way_loses_no_step(nodes, write, tmp_path, who):
-    """Nobody begins anew because of it: the round ends, and the next one lends again."""
+    """No rank starts from scratch because of the kill: the round ends, and the snapshot is lent again in the next round."""
     write("import ddprun._lending" + DIES[who])
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
@@ -407,7 +408,7 @@ ddprun._lending._listening = fails
 
 
 def test_a_node_without_memory_for_snapshots_keeps_nobody_waiting(nodes, write, tmp_path):
-    """The new node has a limit on file sizes. No restart is counted, so its worker knows by the round alone that it has to answer."""
+    """The new node has a limit on file sizes. No restart is counted, so its worker can conclude only from the round number that it has to answer."""
     write("ddprun.snapshot = lambda *given, really=ddprun.snapshot, **more: really(*given, **more) or True")
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
@@ -430,14 +431,15 @@ def newest_round(tmp_path) -> int:
 
 
 def test_a_node_that_is_lost_while_it_lends_loses_no_step(make_hosts, write, tmp_path):
-    """Of three hosts the third is replaced; the first one, which coordinates, is killed while it lends to it. The second one lends then."""
+    """The third of three hosts is replaced. The first host, which coordinates, is killed while it lends to the replacement. Then the second host
+    lends."""
     hosts = make_hosts(4)
     write("import ddprun._lending" + DIES["lending node"])
     hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
     for host in (0, 1, 2):
         hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "train.py")
     until_they_wait(hosts, tmp_path, 3)
-    hosts.start_on(3, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])  # it waits, and comes in when another is gone
+    hosts.start_on(3, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])  # it waits, and joins when another node is gone
     hosts.until_said(3, "joined the job")
     kill_node(hosts, 2)
     assert hosts.wait() == [-signal.SIGKILL, 0, -signal.SIGKILL, 0], hosts.all_text()
@@ -446,7 +448,7 @@ def test_a_node_that_is_lost_while_it_lends_loses_no_step(make_hosts, write, tmp
 
 
 def test_nodes_that_are_added_get_the_state_of_the_first(make_hosts, write, tmp_path):
-    """Hosts of their own: one trains alone until two more join. Both borrow from it, over the network."""
+    """On private hosts, one node trains alone until two more join. Both borrow from it over the network."""
     hosts = make_hosts(3)
     write()
     hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
@@ -462,7 +464,7 @@ def test_nodes_that_are_added_get_the_state_of_the_first(make_hosts, write, tmp_
     assert sorted(re.findall(r"rank (\d): the snapshot of step 20 came from rank 0 at 10\.77\.0\.10: 3\.\d+ MiB in ", said)) == ["1", "2"], said
 
 
-# Its data depend on the step and the rank alone, and nothing else is random: the bits must be those of a run that nobody disturbed.
+# The data depend only on the step and the rank, and nothing else is random: the bits must be those of an undisturbed run.
 DDP = """
 import os, signal, sys
 import ddprun, torch, torch.distributed
@@ -521,7 +523,7 @@ def test_a_ddp_script_that_lost_a_node_has_the_losses_of_one_that_did_not(nodes,
     assert [agent.wait(120) for agent in nodes.agents[3:]] == [0, 0], nodes.all_text()
 
     def losses(out: str) -> list[list[str]]:
-        """Of both ranks; a node that was lost may have another rank now."""
+        """Losses of both ranks. A replaced node may have another rank now."""
         return sorted(sorted((tmp_path / f"{out}.{rank}").read_text().splitlines(), key=lambda line: int(line.split()[0])) for rank in (0, 1))
 
     assert losses("out") == losses("expected")

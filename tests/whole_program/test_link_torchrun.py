@@ -1,4 +1,4 @@
-"""ddprun link-torchrun: the link that scripts which call torchrun get, beside a torchrun that pip has put there and without one."""
+"""ddprun link-torchrun: the link that scripts which call torchrun find, with and without a torchrun that pip has installed at the same place."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ PYTORCHS = "#!/bin/sh\necho PyTorch\n"
 
 @pytest.fixture
 def folder(ddprun_bin, tmp_path) -> pathlib.Path:
-    """A folder of programs with a ddprun of its own."""
+    """A folder of programs with its own ddprun."""
     (tmp_path / "bin").mkdir()
     shutil.copy(ddprun_bin, tmp_path / "bin/ddprun")
     return tmp_path / "bin"
@@ -20,7 +20,7 @@ def folder(ddprun_bin, tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def link(folder):
-    """Calls the subcommand of that ddprun; the folder is the first on PATH."""
+    """Calls the subcommand of that ddprun, with the folder first on PATH."""
     def call(*words, path=folder, expect=0):
         done = jobs.run([folder / "ddprun", "link-torchrun", *words], cwd=folder.parent, PATH=f"{path}:{os.environ['PATH']}")
         assert done.returncode == expect, done
@@ -55,14 +55,14 @@ def test_pytorchs_own_stays_unless_it_is_asked_for(folder, link):
     assert (folder / "torchrun").read_text() == PYTORCHS
 
     assert link("--force") == f"{folder}/torchrun -> ddprun, PyTorch's is kept as {folder}/torchrun.before-ddprun\n"
-    assert link("--force") == f"{folder}/torchrun -> ddprun\n"  # what is kept is not the link of before
+    assert link("--force") == f"{folder}/torchrun -> ddprun\n"  # the saved file is still PyTorch's, not the earlier link
     assert jobs.run([folder / "torchrun", "--help"]).stdout.startswith("Usage: torchrun")
     assert link("--remove") == f"{folder}/torchrun is again what it was\n"
     assert (folder / "torchrun").read_text() == PYTORCHS and names(folder) == ["ddprun", "torchrun"]
 
 
 def test_in_another_folder(folder, link, tmp_path):
-    """It says what a shell would start instead."""
+    """It reports which program a shell would start instead."""
     mine = tmp_path / "mine"
     assert link("mine", expect=2) == "ddprun: mine is not a folder\n"
     mine.mkdir()
@@ -70,7 +70,7 @@ def test_in_another_folder(folder, link, tmp_path):
     assert link("mine") == (f"{mine}/torchrun -> {folder}/ddprun\nPATH has {folder}/torchrun before it, which a shell starts: "
                             f"put {mine} before that\n")
     assert link("mine", path=f"{mine}:{folder}") == f"{mine}/torchrun -> {folder}/ddprun\n"
-    (folder / "ddprun").rename(tmp_path / "elsewhere")  # a link that leads nowhere now is one of ours all the same
+    (folder / "ddprun").rename(tmp_path / "elsewhere")  # a dangling link counts as one of ours as well
     shutil.copy(tmp_path / "elsewhere", folder / "ddprun")
     assert link("mine", "--remove") == f"{mine}/torchrun is gone\n"
 

@@ -1,5 +1,5 @@
-"""A job on several nodes loses nodes, or nodes come: the workers of the others keep their processes and their state, nothing is made twice
-and each sample is used once, whatever the number of workers was. The agents all run here."""
+"""A multi-node job loses nodes, or nodes join. The workers of the other nodes keep their processes and their state, no step is repeated and each
+sample is used once, whatever the number of workers was. All agents run here."""
 
 import random
 
@@ -93,7 +93,7 @@ def test_the_coordinators_agent_is_killed_while_workers_come_together(ddprun_bin
 
 
 class Members:
-    """Which agents of the job are alive, and whom it can do without."""
+    """The agents of the job that are alive, and those that the job can lose."""
 
     def __init__(self, job: NodesJob):
         self.job = job
@@ -105,12 +105,12 @@ class Members:
         return not self.here() or any(a.of("run_ended") for a in self.here())
 
     def indispensable(self):
-        """Of two, the one with node rank 0 is the majority, whoever coordinates."""
+        """Of two nodes, the one with node rank 0 forms the majority, whichever node coordinates."""
         here = self.here()
         return [a for a in here if a.of("round_started")[-1]["group_rank"] == 0] if len(here) == 2 else []
 
     def together(self) -> bool:
-        """All that are here are at work in one round: whatever a majority of them remains can go on."""
+        """All live nodes work in one round, so any majority of them can continue."""
         here = self.here()
         return all(a.at_work() and a.of("round_started")[-1]["nodes"] == len(here) for a in here)
 
@@ -119,8 +119,7 @@ class Members:
 
 
 def lost_steps(agent) -> list[dict]:
-    """Regroups at which the workers of this node that kept their state were set back. What is heard once a round has begun may be of
-    the group that is made anew."""
+    """Regroups in which surviving workers of this node lost steps. Messages after the beginning of a round may belong to the new group."""
     reached, counts, back = -1, True, []
     for event in agent.events:
         if event["event"] == "progress" and counts:
@@ -154,7 +153,7 @@ def check_random_losses(ddprun, data, folder, calm, losses: int, seed: int, leas
             victim.process.kill()
             victim.end()
             killed.append(victim)
-            if workers > 1 and chance.random() < 0.5:  # and a worker, while the others come together; its neighbour has the state
+            if workers > 1 and chance.random() < 0.5:  # kills a worker as well, while the others regroup; its neighbour has the state
                 pause(job, chance.uniform(0, 0.3))
                 chance.choice(stay).kill_worker(chance.randrange(workers))
             pause(job, chance.uniform(0, 0.6))
@@ -167,13 +166,13 @@ def check_random_losses(ddprun, data, folder, calm, losses: int, seed: int, leas
     assert_trained_through(job, job.config["epochs"])
     assert [back for agent in job.agents for back in lost_steps(agent)] == [], job.story()
     ends = [jobs.metrics(run, "eval")[-1] for run in (job.run_dir, calm)]
-    assert ends[0]["loss"] == pytest.approx(ends[1]["loss"], rel=0.05)  # to rounding, which 2,000 steps have made larger
+    assert ends[0]["loss"] == pytest.approx(ends[1]["loss"], rel=0.05)  # up to rounding, which 2,000 steps have enlarged
     print(f"{len(killed)} nodes lost; the last evaluation's loss is {ends[0]['loss']:.6f}, that of the undisturbed run {ends[1]['loss']:.6f}")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("least", "most", "workers"), [(1, 2, 2), (1, 2, 1), (2, 3, 1), (2, 3, 2)])
 def test_nodes_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, least, most, workers):
-    longer = {"epochs": 600 // (most * workers)}  # many workers of one machine take longer for a step
+    longer = {"epochs": 600 // (most * workers)}  # a step takes longer with many workers on one machine
     check_random_losses(ddprun_bin, data, tmp_path / "job", undisturbed(most * workers, **longer), 8, seed_of_this_run(), least, most,
                         workers, **longer)

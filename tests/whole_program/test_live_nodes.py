@@ -1,5 +1,5 @@
-"""A job on several nodes loses workers: whoever is left keeps its process and its state, and the run ends with the bits of one that nothing
-happened to. The agents all run here. Lost nodes: test_live_lost_nodes.py; one machine: test_live_recovery.py."""
+"""A multi-node job loses workers: the survivors keep their processes and their state, and the run ends with the bits of an undisturbed run. All
+agents run here. For lost nodes see test_live_lost_nodes.py, for one machine test_live_recovery.py."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from live_nodes import NodesJob, assert_went_on, pause
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2)
-        for node, local_rank in ((1, 0), (0, 1), (0, 0)):  # rank 0 last: who writes metrics and checkpoints
+        for node, local_rank in ((1, 0), (0, 1), (0, 0)):  # rank 0 last, because it writes metrics and checkpoints
             job.wait_until(lambda: all(a.at_work() for a in job.agents))
             before = [a.pids() for a in job.agents]
             reached = min(a.step() for a in job.agents)
@@ -35,7 +35,7 @@ def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undist
 
 
 def seconds_to_next_step(job: NodesJob) -> list[float]:
-    """From each first cause to the end of the next step that was made after it."""
+    """Seconds from each root cause to the end of the next step after it."""
     steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
     found = []
     for regroup in jobs.metrics(job.run_dir, "regroup"):
@@ -60,7 +60,7 @@ def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, nodes=
                 job.wait_until(lambda: all(a.at_work() or a.of("run_ended") for a in job.agents))
             pause(job, chance.uniform(0, 0.4))
             victim = chance.choice(places)
-            if victim == last and not all(a.at_work() for a in job.agents):  # the same failure at the same step twice ends a job
+            if victim == last and not all(a.at_work() for a in job.agents):  # the same failure twice at the same step would end the job
                 victim = places[(places.index(victim) + workers) % len(places)]
             last, agent = victim, job.agents[victim[0]]
             before = agent.pids()[victim[1]]

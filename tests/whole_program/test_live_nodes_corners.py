@@ -1,5 +1,4 @@
-"""Live recovery on several nodes, where something else is going on as well: nodes that were told differently, a checkpoint that is being
-written, a signal, a worker that hangs."""
+"""Live recovery on several nodes during another event: nodes with different options, a checkpoint in progress, a signal, a hanging worker."""
 
 import os
 import signal
@@ -15,7 +14,7 @@ def two_nodes(ddprun, folder, data, **more) -> NodesJob:
 
 
 def replaced(job: NodesJob, before: list[dict[int, int]]) -> list[list[int]]:
-    """Which workers of each node have another process than before."""
+    """The workers of each node whose process has been replaced."""
     return [[rank for rank, pid in agent.pids().items() if pid != pids[rank]] for agent, pids in zip(job.agents, before)]
 
 

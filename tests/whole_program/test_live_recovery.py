@@ -1,5 +1,5 @@
-"""Workers are lost while the others keep their state: the run ends with exactly the bits, figures and samples of one that was left
-alone, and no finished step is made again. The long form kills 200 workers."""
+"""Workers are lost while the others keep their state: the run ends with exactly the bits, metrics and samples of an undisturbed run, and no finished
+step is repeated. The long form kills 200 workers."""
 
 import signal
 import statistics
@@ -9,7 +9,7 @@ import jobs
 import pytest
 from live_jobs import Job, assert_nothing_lost, assert_same_run, check_random_kills, data, seed_of_this_run, undisturbed  # noqa: F401
 
-LIMIT_S = 1.0  # from a kill to the next finished step, on a machine with nothing else to do
+LIMIT_S = 1.0  # seconds from a kill to the next finished step, on an idle machine
 
 
 def test_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed):
@@ -32,12 +32,12 @@ def test_a_hundred_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, 
 
 
 @pytest.mark.parametrize("workers,fault,kept", [
-    (2, "kill rank=1 phase=joining", []),              # nobody has a state yet
+    (2, "kill rank=1 phase=joining", []),  # no worker has state yet
     (2, "kill rank=1 step=0", [0]),
-    (2, "kill rank=0 step=11", [1]),                   # who writes metrics and checkpoints
+    (2, "kill rank=0 step=11", [1]),  # rank 0 writes metrics and checkpoints
     (2, "kill rank=1 step=25 phase=backward", [0]),
-    (2, "kill rank=0 step=25 phase=optimizer", [1]),   # the other has finished this step
-    (2, "kill rank=0 step=70 phase=saving", [1]),      # inside the writing of a checkpoint
+    (2, "kill rank=0 step=25 phase=optimizer", [1]),  # the other rank has finished this step
+    (2, "kill rank=0 step=70 phase=saving", [1]),  # during the writing of a checkpoint
     (2, "kill rank=0 step=20 phase=evaluating", [1]),
     (2, "kill rank=1 step=20 phase=evaluating", [0]),
     (2, "kill rank=1 step=80 phase=exit", [0]),
@@ -58,7 +58,7 @@ def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed,
     rounds = jobs.report(job.run_dir)["rounds"]
     assert [r["decision"] for r in rounds] == ["regroup", "end"]
     assert rounds[1]["regroup"]["kept"] == kept
-    assert len(rounds[1]["workers"]) == 1  # only the lost one was started
+    assert len(rounds[1]["workers"]) == 1  # only the lost worker was started again
 
 
 def test_a_worker_program_that_is_named_otherwise_has_all_that_ddptrain_has(ddprun_bin, data, tmp_path, undisturbed):
@@ -70,7 +70,7 @@ def test_a_worker_program_that_is_named_otherwise_has_all_that_ddptrain_has(ddpr
         assert job.finish() == 0, job.errors
     assert_same_run(job, undisturbed(2, epochs=4))
     assert [e["kept"] for e in job.of("regrouped")] == [[0]], job.errors
-    assert (tmp_path / "mytrain.starts").read_text().count("started") == 3  # two workers, and the successor of one
+    assert (tmp_path / "mytrain.starts").read_text().count("started") == 3  # two workers, and the replacement of one
 
 
 @pytest.mark.parametrize("model", [{"type": "cnn"}, {"type": "resnet18"}])
@@ -88,19 +88,19 @@ def test_models_with_convolutions_and_batch_norm_go_on_to_the_same_bits(ddprun_b
 def test_all_workers_lost_at_once_go_on_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 3) as job:
         job.wait_until(lambda j: j.step > 200)
-        job.process.send_signal(signal.SIGSTOP)  # so that it learns of all of them together
+        job.process.send_signal(signal.SIGSTOP)  # so that the agent detects all losses at the same time
         for rank in range(3):
             job.kill(rank)
         job.process.send_signal(signal.SIGCONT)
         assert job.finish() == 0, job.errors
     assert_same_run(job, undisturbed(3))
-    assert job.of("run_ended")[0]["restarts_used"] == 1  # one failure, one restart
+    assert job.of("run_ended")[0]["restarts_used"] == 1  # one failure counts as one restart
     assert len(jobs.metrics(job.run_dir, "restart")) == 1
 
 
 @pytest.mark.long
 def test_an_agent_that_gets_no_processor_for_seconds_loses_no_state(ddprun_bin, data, tmp_path, undisturbed):
-    """The others are lost to themselves until it orders them: a machine may be that busy."""
+    """The survivors' group is broken, but they wait for the agent's order, and a machine may be busy for that long."""
     with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
         job.wait_until(lambda j: j.step > 200)
         job.process.send_signal(signal.SIGSTOP)
@@ -148,7 +148,7 @@ def test_a_stop_that_comes_while_workers_regroup_saves_what_was_kept(ddprun_bin,
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_loss_after_the_run_directory_was_moved_away(ddprun_bin, data, tmp_path, undisturbed, recovery, lost):
-    """The job makes the folder again, with its own term: no replacement and no later start is taken for another start."""
+    """The job creates the folder again, with its own term, so neither a replacement nor a later start counts as a new run."""
     with Job(ddprun_bin, tmp_path / "job", data, 2, recovery=recovery) as job:
         job.wait_until(lambda j: j.step > 200)
         job.run_dir.rename(tmp_path / "moved")

@@ -1,6 +1,5 @@
-"""Several threads that prepare batches change no bit of any kind of data, through a kill and a resume, and what is wrong with a sample ends the run in
-its step.
-"""
+"""Several threads that prepare batches change no bit for any kind of data, through a kill and a resume. An error in a sample ends the run in the step
+of that sample."""
 
 import jobs
 import pytest
@@ -18,8 +17,8 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
     content = MODELS[name].config(tmp_path)
     if "path" in content["model"]:
         content["model"] = {**content["model"], "path": str(tmp_path / content["model"]["path"])}
-    content.pop("schedule", None)  # its length would be that of max_steps
-    steps = -(-MODELS[name].samples // content["batch_size"])  # of an epoch
+    content.pop("schedule", None)  # the schedule depends on max_steps
+    steps = -(-MODELS[name].samples // content["batch_size"])  # steps in one epoch
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 2, "eval_every_epochs": 1, "eval_batch_size": 9})
     ran(ddprun_bin, tmp_path, "one")
     ran(ddprun_bin, tmp_path, "killed", "data.loader_threads=3", DDPTRAIN_FAULT=f"kill rank=1 step={steps + 2} phase=backward")
@@ -38,7 +37,7 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
 
 
 def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_path):
-    """Not before: the steps until then are trained, though other threads had found it earlier."""
+    """It does not end earlier: the previous steps are trained, although other threads had found the error before."""
     content = MODELS["gpt"].config(tmp_path)
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 1})
     tokens = bytearray((tmp_path / "data/train.txt").read_bytes())
@@ -52,6 +51,6 @@ def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_pat
         assert done.returncode == 2 and f"{tmp_path}/data/train.txt: token 3207 is 254; with data.vocab_size 254 " in done.stderr, done.stderr
         assert len(jobs.report(run)["rounds"]) == 1, "such an end needs no restart"
         said.append(jobs.losses(run))
-    # The rank that has it ends both at once: of the step before, the line may be there or not.
+    # The rank with the bad sample ends both ranks immediately: the log line of the previous step may or may not exist.
     fewer, more = sorted(said, key=len)
     assert fewer == more[:len(fewer)] and len(more) - len(fewer) <= 1 and fewer, said

@@ -1,5 +1,5 @@
-"""Copies of checkpoints on each node's own disk: two agents on loopback with a folder each, which lose the run directory's checkpoints, their own or
-both, and go on to the bits of a run that lost nothing."""
+"""Copies of checkpoints on each node's own disk: two agents on loopback, with a folder each. They lose the checkpoints in the run directory, their
+own copies or both, and still end with the bits of an undisturbed run."""
 
 import pathlib
 import shutil
@@ -17,7 +17,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
-    """The run directory of two workers that lost nothing."""
+    """The run directory of two undisturbed workers."""
     folder = tmp_path_factory.mktemp("calm")
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", jobs.write_config(folder / "train.json", jobs.config(data))])
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_a_damaged_newest_one_is_set_aside_and_the_other_taken(job, calm, damage
 
 
 def test_what_one_node_lacks_is_sent_to_it(job, calm):
-    """The run directory's newest is bad, and node 1 has a new disk: node 0 sends the state of its copy."""
+    """The run directory's newest checkpoint is corrupted, and node 1 has a new disk: node 0 sends the state of its copy."""
     job.fail_at(16)
     flip_a_bit(job.shared()[-1])
     shutil.rmtree(job.folder / "disk-1")
@@ -93,7 +93,7 @@ def test_fresh_goes_on_from_no_copy(job, calm):
 
 
 def test_saves_by_time_are_of_the_same_steps_on_all_nodes(job):
-    """Rank 0's clock alone says when; a save at nearly every step shows that the other node hears of each."""
+    """Rank 0's clock alone decides when to save. A save at nearly every step shows that the other node is notified of each."""
     by_time = ["checkpoint.every_steps=0", "checkpoint.every_seconds=0.001", "checkpoint.background=false", "epochs=1"]
     assert job.launch(overrides=by_time) == [0, 0], job.nodes.all_text()
     assert len(jobs.metrics(job.run_dir(0), "checkpoint")) > 5

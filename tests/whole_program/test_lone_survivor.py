@@ -1,5 +1,5 @@
-"""Two nodes of a job that each may go on alone (--nnodes 1:2), and what decides which one does: an etcd server, or the run directory that both
-share. On hosts of their own, with Debian's etcd on a third one."""
+"""Two nodes of a job in which either may continue alone (--nnodes 1:2). An arbiter decides which one does: an etcd server, or a shared run directory.
+Private hosts; a third one runs Debian's etcd."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ ETCD_HOST = 2
 
 
 class Etcd:
-    """A server on a host of its own; its data are in a folder of the test."""
+    """An etcd server on its own host, with its data in a folder of the test."""
 
     def __init__(self, hosts, program: str, folder: pathlib.Path):
         self.hosts, self.program, self.folder = hosts, program, folder
@@ -52,7 +52,7 @@ def etcd(hosts, tmp_path):
 
 
 class Job:
-    """Two nodes with one worker each, which works until the test says that it is enough."""
+    """A job of two nodes with one worker each, which works until the test ends it."""
 
     def __init__(self, hosts, script, folder: pathlib.Path, *options, second_dials_first: bool = False):
         self.hosts, self.folder = hosts, folder
@@ -84,11 +84,11 @@ class Job:
         return self.hosts.agents[host].wait(PATIENCE)
 
     def lose_power(self, host: int):
-        """Nothing of it goes on, and nothing says so to anybody: agent, guardian and workers are killed without a network."""
+        """Simulates a power loss: agent, guardian and workers are killed without a network, so no message leaves the node."""
         self.hosts.cable(host, "down")
         agent = self.hosts.agents[host].pid
         below = [pid for child in jobs.children(agent) for pid in [child, *jobs.children(child)]]
-        os.kill(agent, signal.SIGSTOP)  # so that the guardian is killed before it can notice
+        os.kill(agent, signal.SIGSTOP)  # so that the guardian is killed before it can react
         for pid in [*below, agent]:
             with contextlib.suppress(ProcessLookupError):  # workers die with their guardian
                 os.kill(pid, signal.SIGKILL)
@@ -105,7 +105,7 @@ def test_the_second_of_two_goes_on_when_the_arbiter_chooses_it(hosts, script, et
 
 
 def test_of_two_that_are_cut_off_from_each_other_one_goes_on(hosts, script, etcd, tmp_path):
-    """Both reach the arbiter. The one that coordinates asks first, and its worker is not killed meanwhile."""
+    """Both nodes reach the arbiter. The coordinator asks first, and its worker is not killed meanwhile."""
     job = Job(hosts, script, tmp_path, "--arbiter", f"etcd://{etcd.address()}")
     hosts.cut((0, 1), (1, 0))
     hosts.until_said(1, "the arbiter chose the other node")
@@ -118,7 +118,7 @@ def test_of_two_that_are_cut_off_from_each_other_one_goes_on(hosts, script, etcd
 
 @pytest.mark.parametrize("second_dials_first", [False, True])
 def test_the_run_directory_that_both_share_is_an_arbiter(hosts, script, tmp_path, second_dials_first):
-    """Whoever comes first: who dials before the other one has the lock learns whose it is when it is connected."""
+    """The first node to take the lock wins. A node that dials before the lock is held is sent the lock's owner once it is connected."""
     job = Job(hosts, script, tmp_path, "--run-dir", tmp_path / "run", second_dials_first=second_dials_first)
     job.lose_power(0)
     job.goes_on(1)
@@ -130,7 +130,7 @@ def test_the_run_directory_that_both_share_is_an_arbiter(hosts, script, tmp_path
 
 @pytest.mark.long
 def test_a_refused_connection_is_no_proof_that_the_other_one_is_dead(hosts, script, tmp_path):
-    """The second node's connection is reset, and each new one is refused; the first one lives, and goes on."""
+    """The second node's connection is reset, and each new one is refused. The first node is alive and continues."""
     job = Job(hosts, script, tmp_path)
     hosts.refuse(1, 0)
     assert job.end(1) == 86, hosts.all_text()
@@ -153,7 +153,7 @@ def test_the_other_one_ends_and_says_so(hosts, script, etcd, tmp_path):
 
 @pytest.mark.long
 def test_without_an_answer_of_the_arbiter_nobody_goes_on(hosts, script, etcd, tmp_path):
-    """Also not the one with group rank 0: the other one may have been chosen."""
+    """This includes the node with group rank 0, because the arbiter may have chosen the other one."""
     job = Job(hosts, script, tmp_path, "--arbiter", f"etcd://{etcd.address()}")
     etcd.end()
     hosts.cut((0, 1), (1, 0))
@@ -165,7 +165,7 @@ def test_without_an_answer_of_the_arbiter_nobody_goes_on(hosts, script, etcd, tm
 
 @pytest.mark.long
 def test_a_directory_of_its_own_is_no_arbiter(hosts, script, tmp_path):
-    """Each node has the path on its own disk: nothing decides between them, so the second one ends."""
+    """Each node has the path on its own disk, so there is no common arbiter, and the second node ends."""
     for host in (0, 1):
         (tmp_path / f"disk-{host}").mkdir()
     (tmp_path / "disk").mkdir()

@@ -1,5 +1,5 @@
-"""Low-rank updates (model.lora): a lost worker and an interruption change no bit, the base stays as it was, and both exports compute what was
-trained. The losses beside the formula of the peft package are in test_python_equivalence.py."""
+"""Low-rank updates (model.lora): a lost worker and an interruption change no bit, the base weights stay unchanged, and both export formats compute
+the same as the trained model. test_python_equivalence.py compares the losses with the formula of the peft package."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ LORA = {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}
 
 @pytest.fixture(scope="module")
 def base(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # noqa: F811
-    """Weights to begin with."""
+    """Base weights to begin with."""
     folder = tmp_path_factory.mktemp("base")
     train = jobs.write_config(folder / "train.json", config(data, model=BASE, optimizer={"type": "adamw", "lr": 0.01}))
     assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
@@ -26,7 +26,7 @@ def base(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # n
 
 @pytest.fixture(scope="module")
 def tuned(ddprun_bin, data, base, tmp_path_factory) -> pathlib.Path:  # noqa: F811
-    """A run that tuned them, undisturbed, with two workers."""
+    """An undisturbed run with two workers that trained updates of them."""
     folder = tmp_path_factory.mktemp("tuned")
     train = jobs.write_config(folder / "train.json", config(data, model={**BASE, "init": str(base), "lora": LORA}, optimizer={"type": "adamw", "lr": 0.02, "ema": {"decay": 0.5}}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", train])
@@ -64,7 +64,8 @@ def test_only_updates_are_trained(tuned, base):
 
 
 def test_both_exports_compute_what_was_trained(ddprun_bin, ddptrain_bin, tuned, base, tmp_path):
-    """By their formula here, and by an evaluation of the merged weights as a model without updates. Both are of the average."""
+    """One export is checked by its formula here, the merged weights by an evaluation as a model without updates. Both exports are of the averaged
+    weights."""
     merged, folder = tmp_path / "merged.safetensors", tmp_path / "adapter"
     for option, to in (("--export-weights", merged), ("--export-adapter", folder)):
         done = jobs.run([ddptrain_bin, option, tuned, to])
@@ -86,7 +87,7 @@ def test_both_exports_compute_what_was_trained(ddprun_bin, ddptrain_bin, tuned, 
 
 
 def test_a_checkpoint_elsewhere_is_exported_with_the_config_that_is_named(ddptrain_bin, tuned, tmp_path):
-    """As a node's own copies lie, and as a start leaves what it does not resume from."""
+    """Such checkpoints are a node's own copies, and those that a start sets aside because it does not resume from them."""
     copies = tmp_path / "run-0123456789abcdef" / "copy-0"
     copies.mkdir(parents=True)
     newest = (tuned / "checkpoints/latest").resolve()
@@ -112,7 +113,7 @@ def test_a_checkpoint_elsewhere_is_exported_with_the_config_that_is_named(ddptra
         assert done.returncode == 0 and all((found[name] == expected[name]).all() for name in expected), done.stderr
     measured = [jobs.run([ddptrain_bin, "eval", *place]) for place in ([tuned], [copies, "--config", tuned.parent / "train.json"])]
     assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
-    link = tmp_path / "link.safetensors"  # a place of the user's: renamed over, it would be gone
+    link = tmp_path / "link.safetensors"  # the folder belongs to the user: a rename over it would delete it
     (tmp_path / "behind.safetensors").touch()
     link.symlink_to(tmp_path / "behind.safetensors")
     assert jobs.run([ddptrain_bin, "--export-weights", tuned, link]).returncode == 0
@@ -152,7 +153,7 @@ def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, data, tmp_path, mo
 
 
 def test_updates_are_begun_with_by_the_alpha_that_they_were_trained_with(ddprun_bin, ddptrain_bin, tuned, data, tmp_path):  # noqa: F811
-    """By another one they would compute something else, in silence."""
+    """With another alpha they would compute something else, without any error."""
     def begun(run: str, init: pathlib.Path, alpha: float):
         model = {**BASE, "init": str(init), "lora": {**LORA, "alpha": alpha}}
         train = jobs.write_config(tmp_path / "train.json", config(data, model=model, max_steps=1, eval_every_epochs=0))

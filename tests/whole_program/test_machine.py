@@ -1,5 +1,5 @@
-"""The machine side of a launch: GPUs and CPUs that are counted, workers bound to CPUs or to one device, what workers find in their
-environment, timers that kill, workers that cannot be killed, and signals."""
+"""The machine side of a launch: counting GPUs and CPUs, binding workers to CPUs or to one device, the workers' environment, timers that kill, workers
+that cannot be killed, and signals."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TOPOLOGIES = ROOT / "tests" / "launcher" / "machine" / "topologies"
 
-# Plays libnvidia-ml.so.1 over a real dlopen: $FAKE_NVML has "uuid/bus/slice+slice" for each GPU, separated by commas.
+# Stands in for libnvidia-ml.so.1, through a real dlopen. $FAKE_NVML has "uuid/bus/slice+slice" for each GPU, separated by commas.
 FAKE_NVML = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ FOUR_GPUS = "GPU-11aa/01,GPU-11bb/02,GPU-22cc/81,GPU-33dd/c1"
 
 @pytest.fixture(scope="session")
 def nvml(tmp_path_factory):
-    """A folder with a library of NVML's name, for LD_LIBRARY_PATH."""
+    """A folder for LD_LIBRARY_PATH with a library that has NVML's name."""
     compiler = shutil.which("cc") or shutil.which("c++")
     if not compiler:
         pytest.skip("needs a C compiler to play NVML")
@@ -122,7 +122,7 @@ def test_cpus_are_those_of_the_affinity(run, ddprun):
 
 
 def new_group(controller: str) -> pathlib.Path:
-    """A cgroup (v1) of this test's own, or a skip."""
+    """A new cgroup (v1) for this test. Skips the test if none can be made."""
     group = pathlib.Path("/sys/fs/cgroup") / controller / f"ddprun-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -253,7 +253,7 @@ def test_without_the_module_binding_says_what_is_missing(run, ddprun, tmp_path):
 
 
 def environments(run, launcher, tmp_path, *options, workers=2, **environment) -> list[dict]:
-    """What each worker finds; by rank."""
+    """The environment of each worker, by rank."""
     script = write_script(tmp_path / "show.sh", 'env -0 > "$OUT.$RANK"\n')
     result = run([*launcher, "--nproc-per-node", str(workers), "--master-port", str(jobs.free_port()), *options, "--no-python", script],
                  OUT=str(tmp_path / "env"), **environment)
@@ -262,7 +262,7 @@ def environments(run, launcher, tmp_path, *options, workers=2, **environment) ->
             for rank in range(workers)]
 
 
-# What differs and why: files and ports have names of their own, the shell counts and notes, and a script may speak to its agent.
+# Differences and their reasons: files and ports have different names, the shell sets some variables itself, and a script may connect to its agent.
 OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "_", "SHLVL", "OUT", "PWD",
               "OLDPWD"}
 
@@ -273,7 +273,7 @@ OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS", "TOR
                                            (1, {"OMP_NUM_THREADS": "", "TORCHELASTIC_TIMER_FILE": "/some/file"})])
 def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
-    # Stale values are the caller's mistake, and both launchers' to overwrite.
+    # Stale values are a mistake of the caller; both launchers have to overwrite them.
     stale = {"RANK": "7", "MASTER_ADDR": "elsewhere", "TORCHELASTIC_RESTART_COUNT": "9", "LOCAL_WORLD_SIZE": "5"}
     for name in ("torchrun", "ddprun"):
         (tmp_path / name).mkdir()
@@ -286,7 +286,7 @@ def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
 
 @pytest.mark.parametrize("size", [14_000, 15_500, 16_000, 16_500, 100_000])
 def test_a_large_environment_arrives_whole(run, ddprun, tmp_path, size):
-    """A small one travels in the message to the guardian, a large one in a file in memory: the sizes lie around that border."""
+    """The message to the guardian carries a small environment; a large one is sent as a file in memory. The tested sizes lie around the limit."""
     value = "".join(chr(ord("a") + i % 26) for i in range(size))
     for found in environments(run, [ddprun], tmp_path, MANY_BYTES=value):
         assert found["MANY_BYTES"] == value
@@ -330,7 +330,7 @@ if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     signal.pause()
 """
 
-# The same without torch: what FileTimerClient writes.
+# The same without torch: the bytes that FileTimerClient writes.
 PLAIN_TIMER_WORKER = """
 import json, os, signal, time
 def request(scope, seconds, number):
@@ -388,7 +388,7 @@ def test_without_the_variable_there_is_no_pipe(run, ddprun, tmp_path):
 
 
 def test_a_worker_that_cannot_be_killed_ends_the_job(run, ddprun, tmp_path):
-    group = new_group("freezer")  # a frozen process is in state D, and SIGKILL waits
+    group = new_group("freezer")  # a frozen process is in state D, in which SIGKILL stays pending
     script = write_script(tmp_path / "freeze.sh", f"""
 if [ "$RANK" = 1 ]; then
   echo $$ > {group}/cgroup.procs
@@ -415,7 +415,7 @@ exec sleep 1000
 
 
 class FrozenRank:
-    """A job of two: rank 1 freezes itself (state D, in which SIGKILL waits), then rank 0 fails."""
+    """A job of two workers: rank 1 freezes itself (state D, in which SIGKILL stays pending), then rank 0 fails."""
 
     def __init__(self, ddprun, tmp_path):
         self.group = new_group("freezer")
@@ -435,7 +435,7 @@ exit 7
                                       stderr=subprocess.PIPE, text=True)
 
     def reported(self, what):
-        """From the last round of the report; the console says it a moment earlier."""
+        """Reads the last round of the report; the console shows it a moment earlier."""
         deadline = time.monotonic() + 20
         while True:
             last = json.loads(self.report.read_text())["rounds"][-1]
@@ -478,7 +478,7 @@ def test_nobody_waits_for_ever_for_a_worker_that_cannot_be_killed(ddprun, tmp_pa
 
 
 def test_a_worker_that_cannot_be_killed_keeps_nobody_elses_children_alive(ddprun, tmp_path):
-    """The agent is killed while rank 0 is in state D: what rank 1 has left behind in a session of its own goes all the same."""
+    """The agent is killed while rank 0 is in state D. Processes that rank 1 has left in another session are still killed."""
     group = new_group("freezer")
     script = write_script(tmp_path / "freeze.sh", f"""
 if [ "$RANK" = 0 ]; then
@@ -558,7 +558,7 @@ def job(ddprun, tmp_path):
         one.end()
 
 
-# Holds the FIFO open, so that the test's end never sees its end in between.
+# Keeps the FIFO open, so that the reader gets no end of file in between.
 LISTENER = """
 exec 3>"$FIFO"
 trap 'echo "$RANK usr1" >&3' USR1
@@ -577,7 +577,7 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
         running.process.send_signal(signal.SIGUSR1)
         assert running.hear(2) == ["0 usr1", "1 usr1"]
     assert running.process.poll() is None
-    running.process.send_signal(signal.SIGUSR2)  # the workers' own decision to end
+    running.process.send_signal(signal.SIGUSR2)  # the workers' own handler ends them
     assert running.hear(2) == ["0 usr2", "1 usr2"]
     assert running.process.wait(timeout=20) == 0
 
@@ -585,7 +585,7 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
 def test_a_listed_usr2_is_sent_as_itself_and_ends_the_job(job):
     running = job(LISTENER, "--signals-to-handle", "SIGTERM,SIGUSR2", "--max-restarts", "3")
     assert running.hear(2) == ["0 ready", "1 ready"]
-    running.process.send_signal(signal.SIGUSR1)  # not listed: forwarded
+    running.process.send_signal(signal.SIGUSR1)  # the signal is not listed: it is forwarded
     assert running.hear(2) == ["0 usr1", "1 usr1"]
     running.process.send_signal(signal.SIGUSR2)
     assert running.hear(2) == ["0 usr2", "1 usr2"]

@@ -1,4 +1,4 @@
-"""The kernel kills a worker for memory, really: the agent lives, names the worker with the numbers, and leaves no cgroup."""
+"""The kernel really kills a worker for memory: the agent survives, names the worker with the numbers, and leaves no cgroup."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import jobs
 import pytest
 
 LIMIT = 160 << 20
-# Rank 1 takes memory until somebody stops it; the others wait for the agent.
+# Rank 1 allocates memory until it is stopped; the others wait for the agent.
 GREEDY = """
 import os, signal, time
 if os.environ["RANK"] == "1":
@@ -45,7 +45,7 @@ def finish(folder, command, **env):
 def test_the_kernel_kills_a_worker(ddprun, greedy, tmp_path, after):
     with cgroups.limited(LIMIT) as folder:
         code, _, err = finish(folder, [ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", greedy], AFTER=after)
-    assert code == 137, err  # the worker's own end
+    assert code == 137, err  # the exit code of the worker
     assert "rank 1" in err and "killed by the kernel: out of memory" in err
     assert "limit 160 MiB" in err
     first = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
@@ -65,7 +65,7 @@ def test_a_restart_after_the_kernel_has_killed(ddprun, tmp_path):
 
 
 def test_a_worker_that_put_itself_into_a_cgroup_stays_under_its_limit(ddprun, tmp_path):
-    """As cgexec or systemd-run do it. The agent places its workers a moment after their start: the worker takes memory only then."""
+    """cgexec and systemd-run do this. The agent places its workers a moment after their start, so the worker allocates memory only then."""
     script = tmp_path / "own.sh"
     script.write_text(f"""#!/bin/sh
 echo $$ > "$OWN/cgroup.procs" || exit 3
@@ -90,11 +90,11 @@ def test_a_sigkill_from_elsewhere_is_not_blamed_on_memory(ddprun, tmp_path):
     assert done.returncode == 137
     first = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
     assert first["cause"] == "signal"
-    assert any(line.startswith("memory: ") for line in first["evidence"])  # the numbers, for who doubts it
+    assert any(line.startswith("memory: ") for line in first["evidence"])  # the numbers behind the conclusion
 
 
 def test_no_cgroup_is_left_when_the_agent_is_killed(ddprun, tmp_path):
-    """Also with a worker that has left its session, and a child in the worker's cgroup before it was placed."""
+    """The case includes a worker that has left its session, and a child that was in the worker's cgroup before it was placed."""
     script = tmp_path / "forks.py"
     script.write_text(
         "import os, signal, subprocess, sys, time\n"
@@ -108,7 +108,7 @@ def test_no_cgroup_is_left_when_the_agent_is_killed(ddprun, tmp_path):
         assert process.stdout.readline() == "placed\n", process.stderr.read()
         below = jobs.children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)  # the workers hold the pipes: all of them are gone now
+        process.communicate(timeout=30)  # the workers hold the pipes: end of file shows that all of them are gone
         for pid in below:
             wait_for_end(pid)
 

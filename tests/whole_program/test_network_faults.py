@@ -1,6 +1,5 @@
-"""What a network can do to a job, on hosts of their own: partitions, lost packets, silent and returning nodes, spares, names that lead astray, IPv6,
-a second interface, and strangers that flood the coordinator. Times of the fault table are asked for in the long run only, where nothing else is at
-work."""
+"""Network faults on private hosts: partitions, lost packets, silent and returning nodes, spares, misleading host names, IPv6, a second interface, and
+strangers that flood the coordinator. The times of the fault table are checked only in the long run, on an otherwise idle machine."""
 
 import collections
 import os
@@ -14,7 +13,7 @@ import time
 import pytest
 from node_agents import LINE, PATIENCE, said
 
-# Writes when it was alive and in which round until $OUT/end is there. Under c10d each round has a MASTER_PORT of its own.
+# A worker that writes when it was alive and in which round, until $OUT/end exists. Under c10d each round has a different MASTER_PORT.
 TRACE = """exec 9<> <(:)
 trace=$OUT/trace-$HOST-$$
 while [ ! -e "$OUT/end" ]; do
@@ -31,7 +30,7 @@ def elastic(hosts, least: int, most: int, *options, conf: str = "heartbeat_timeo
 
 
 class Traces:
-    """What traced workers wrote."""
+    """The lines that traced workers wrote."""
 
     def __init__(self, hosts, script, tmp_path):
         self.hosts, self.out = hosts, tmp_path / "out"
@@ -39,7 +38,7 @@ class Traces:
         self.job.write_text(self.job.read_text().replace("#!/bin/sh", "#!/bin/bash"))
 
     def start_all(self, command: list):
-        """On each host; host 0 coordinates the job."""
+        """Starts an agent on each host; host 0 coordinates the job."""
         for host in range(self.hosts.count):
             self.hosts.start_on(host, *command)
             self.hosts.until_said(0, "coordinates the job")
@@ -54,7 +53,7 @@ class Traces:
         return sorted(found)
 
     def until_world(self, size: int, since: float) -> float:
-        """When all ranks of a world of that size, begun after `since`, had written."""
+        """The time at which all ranks of a world of that size, begun after `since`, had written."""
 
         def there():
             worlds = collections.defaultdict(dict)
@@ -71,7 +70,7 @@ class Traces:
         (self.out / "end").touch()
 
     def assert_one_round_at_a_time(self):
-        """No worker of a round lives when the first one of a later round has begun."""
+        """No worker of a round lives when the first worker of a later round has begun."""
         spans: dict[str, list[float]] = {}
         for when, world, *_ in self.entries():
             span = spans.setdefault(world, [when, when])
@@ -98,7 +97,7 @@ PARTITIONS = {
     "the first node alone": (both_ways((0, 1), (0, 2), (0, 3)), 3),
     "to the first node": ([(3, 0)], 3),
     "from the first node": ([(0, 3)], 3),
-    "two that do not hear each other": (both_ways((2, 3)), None),  # both hear the coordinator: nothing happens
+    "two that do not hear each other": (both_ways((2, 3)), None),  # both nodes still receive from the coordinator, so nothing happens
 }
 
 
@@ -118,7 +117,7 @@ def test_one_side_goes_on_and_the_other_comes_back(traces, name):
     trace.end()
     assert hosts.wait() == [0] * 4, hosts.all_text()
     trace.assert_one_round_at_a_time()
-    assert trace.restarts() == {0}  # no worker failed, so nothing was counted
+    assert trace.restarts() == {0}  # no worker failed, so no restart was counted
 
 
 def test_a_fifth_of_all_packets_lost(traces, script, tmp_path):
@@ -133,7 +132,7 @@ def test_a_fifth_of_all_packets_lost(traces, script, tmp_path):
 
 
 def test_a_longer_lease_bears_a_network_that_is_away_for_longer(traces):
-    """TCP itself gives up later as well: with 5 s, as it was, heartbeat_timeout above that had no effect."""
+    """TCP itself also gives up later. With a fixed limit of 5 s, a longer heartbeat_timeout had no effect."""
     trace = traces(2)
     hosts = trace.hosts
     trace.start_all(elastic(hosts, 2, 2, trace.job, conf="heartbeat_timeout=15"))
@@ -151,7 +150,7 @@ def test_a_longer_lease_bears_a_network_that_is_away_for_longer(traces):
 
 def test_a_node_whose_packets_are_lost_says_so_and_goes_on_trying(traces, script):
     hosts = traces(2).hosts
-    command = elastic(hosts, 2, 2, script("true"))  # with a lease that is shorter than a call may take
+    command = elastic(hosts, 2, 2, script("true"))  # with a lease that is shorter than the time limit of a call
     hosts.start_on(0, *command)
     hosts.until_said(0, "coordinates the job")
     hosts.cut((0, 1), (1, 0))
@@ -249,7 +248,7 @@ store.wait("of 0", "of 1")
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_machine_whose_own_name_is_127_0_1_1(make_hosts, tmp_path, first):
-    """Debian writes a machine's own name with that address into its /etc/hosts; nobody else could reach rank 0 there."""
+    """Debian's /etc/hosts maps a machine's own name to that address, under which no other node could reach rank 0."""
     hosts = make_hosts(2)
     (tmp_path / "job.py").write_text(MEET)
     for host in (first, 1 - first):
@@ -260,7 +259,7 @@ def test_a_machine_whose_own_name_is_127_0_1_1(make_hosts, tmp_path, first):
 
 
 def test_a_name_that_has_an_address_only_later_is_waited_for(make_hosts, script):
-    """As that of a pod behind a headless service."""
+    """A pod's name behind a headless service has no address at first."""
     hosts = make_hosts(2)
     common = ["--nnodes", "2", "--master-port", "29400", "--rdzv-conf", "heartbeat_timeout=2"]
     names = {"localhost": "127.0.0.1", "host0": hosts.address(0), "host1": hosts.address(1)}
@@ -275,7 +274,7 @@ def test_a_name_that_has_an_address_only_later_is_waited_for(make_hosts, script)
 
 def test_the_address_at_which_the_nodes_meet_and_not_the_first_one(make_hosts, script, tmp_path):
     hosts = make_hosts(2)
-    for host in range(2):  # a network of containers, say: the same address on every machine, and nobody else there
+    for host in range(2):  # a container network, for example: every machine has the same address on it, and no other node is reachable through it
         subprocess.run(["ip", "-n", hosts.space(host), "link", "add", "aaa0", "type", "bridge"], check=True)
         subprocess.run(["ip", "-n", hosts.space(host), "link", "set", "aaa0", "up"], check=True)
         hosts.add_address(host, "172.17.0.1", "aaa0")
@@ -309,12 +308,12 @@ def test_strangers_do_not_disturb_a_job(traces, script, tmp_path):
         flood.wait()
     assert said(tmp_path, 0, 3)[2] == "2"
     assert memory < 64 * 1024, f"{memory} KB"
-    assert len(hosts.text(0).splitlines()) < 100, hosts.text(0)  # strangers are told together, now and then
+    assert len(hosts.text(0).splitlines()) < 100, hosts.text(0)  # refusals of strangers are reported together, at intervals
 
 
 @pytest.mark.long
 def test_a_first_node_that_comes_back_cut_off_trains_nothing_beside_the_others(hosts, script, tmp_path):
-    """With MIN 1 it has enough nodes by itself; a timer of 10 s made it forget the job in which the others train."""
+    """With MIN 1 the node is enough for a round by itself. A timer of 10 s once made it forget the job in which the others train."""
     job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     command = elastic(hosts, 1, 3, job)
     for host in range(3):

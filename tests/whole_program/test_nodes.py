@@ -1,5 +1,5 @@
-"""Jobs on several nodes, here as several agents on loopback: the ways in, ranks, restarts, losses, late joiners, succession, and what is said
-when a node cannot join. Each job has a token, a state folder and ports of its own. Workers are shell scripts unless it is about training."""
+"""Multi-node jobs, here as several agents on loopback: ways to join, ranks, restarts, losses, late joiners, succession, and the messages when a node
+cannot join. Each job has its own token, state folder and ports. Workers are shell scripts except in tests of training."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_the_same_command_on_every_node(nodes, script, tmp_path):
 
 
 def test_a_first_start_needs_no_lease_where_all_nodes_have_come(nodes, script, tmp_path):
-    """In a container nothing is remembered: that no other start of the job runs is known from who is here, and not by waiting."""
+    """A container has no stored state. That no other start of the job runs follows from the nodes that have arrived, without a wait."""
     command = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
                "--rdzv-conf", "heartbeat_timeout=600", script("true")]
     for number in range(2):
@@ -95,7 +95,7 @@ def test_a_node_is_lost_and_the_other_goes_on_alone(nodes, script, tmp_path):
     assert time.monotonic() - begin < 10
     assert workers
     nodes.until(lambda: not any(lives(pid) for pid in workers), "the end of the lost agent's workers")
-    assert said(tmp_path, 0)[2] == "1" and said(tmp_path, 0)[9] == "0"  # a lost node costs no restart
+    assert said(tmp_path, 0)[2] == "1" and said(tmp_path, 0)[9] == "0"  # a lost node uses up no restart
 
 
 def test_a_late_node_is_absorbed(nodes, script, tmp_path):
@@ -110,8 +110,8 @@ def test_a_late_node_is_absorbed(nodes, script, tmp_path):
 
 
 def test_a_late_node_numbers_rounds_as_the_others_do(nodes, script, tmp_path):
-    """All share a run directory. The round that begins with the late node has one folder, with all ranks."""
-    (tmp_path / "run" / "logs" / "round-004").mkdir(parents=True)  # of an earlier start
+    """All nodes share a run directory. The round that begins with the late node has one log folder, with all ranks."""
+    (tmp_path / "run" / "logs" / "round-004").mkdir(parents=True)  # left by an earlier start
     job = script('echo x > $OUT/here-$RANK-of-$WORLD_SIZE; [ $WORLD_SIZE = 3 ] && exit 0; sleep 1000 & wait')
     options = ["--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{jobs.free_port()}", "--rdzv-conf", "last_call_timeout=0.1",
                "--run-dir", tmp_path / "run", job]
@@ -126,7 +126,7 @@ def test_a_late_node_numbers_rounds_as_the_others_do(nodes, script, tmp_path):
 
 
 def test_another_program_at_the_same_place_inherits_no_restarts(nodes, script, tmp_path):
-    """All agents of a job were killed after its restart; what is started there next is another job."""
+    """All agents of a job were killed after its restart. A job started there afterwards is a new one."""
     options = ["--nnodes", "2", "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{jobs.free_port()}"]
     first = script(LINE + '; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; sleep 1000 & wait')
     for _ in range(2):
@@ -150,7 +150,7 @@ printf '{"message": "red \\u001b[31m\\nddprun: all is well", "timestamp": 10}' >
     for _ in range(2):
         nodes.start(*options)
     assert nodes.wait() == [3, 3], nodes.all_text()
-    other = next(n for n in range(2) if "this node coordinates" in nodes.text(n))  # it has rank 0
+    other = next(n for n in range(2) if "this node coordinates" in nodes.text(n))  # this node has rank 0
     assert r"red \u001b[31m" in nodes.text(other) and "\x1b" not in nodes.text(other), nodes.all_text()
     assert "\nddprun: all is well" not in nodes.text(other)
 
@@ -163,8 +163,8 @@ def test_join_brings_the_restart_policy_along(nodes, script, tmp_path):
     nodes.start("--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-backend", "c10d", "--restart-policy", "own/policy.json",
                 script(LINE + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"))
     address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
-    (tmp_path / "own" / "policy.json").unlink()  # another machine would not have it
-    nodes.start("join", address, "--dry-run")  # its own plan has the policy as well
+    (tmp_path / "own" / "policy.json").unlink()  # another machine would not have the file
+    nodes.start("join", address, "--dry-run")  # its own plan contains the policy as well
     assert nodes.agents[1].wait(60) == 0, nodes.all_text()
     assert "max_restarts" in nodes.text(1) and re.search(r"max_restarts +1 ", nodes.text(1)), nodes.text(1)
     nodes.start("join", address)
@@ -207,10 +207,10 @@ def test_wrong_token_and_wrong_run_id_are_one_line(nodes, script, tmp_path):
     assert "refuses this node's token" in nodes.text(1)
     assert time.monotonic() - begin < 10
     wrong_id = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "b", job)
-    nodes.until_said(2, "another run id.*Still trying, for 600 s")  # that job may be just ending
+    nodes.until_said(2, "another run id.*Still trying, for 600 s")  # that job may be about to end
     wrong_id.send_signal(signal.SIGINT)
     assert wrong_id.wait(PATIENCE) == 130
-    nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job)  # nothing of it has hurt the job
+    nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job)  # nothing of it has affected the job
     assert [nodes.agents[0].wait(PATIENCE), nodes.agents[3].wait(PATIENCE)] == [0, 0], nodes.all_text()
 
 
@@ -276,8 +276,8 @@ def test_the_coordinator_is_lost_and_the_two_others_go_on(nodes, script, tmp_pat
 
 @pytest.mark.long
 def test_two_nodes_are_lost_within_a_second(nodes, script, tmp_path):
-    """A spare has taken the place of the first. Of the round before, the two that are left are no majority: by the time of the second loss, they
-    have to know that the next round is on the disks of most."""
+    """A spare has replaced the first lost node. The two nodes that are left are not a majority of the round before. At the second loss they therefore
+    have to know that the next round is already on the disks of most nodes."""
     job = script('echo > $OUT/up-$$; [ $WORLD_SIZE = 2 ] && exit 0; sleep 1000 & wait')
     command = ["--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", job]
 
@@ -293,7 +293,7 @@ def test_two_nodes_are_lost_within_a_second(nodes, script, tmp_path):
     nodes.until_said(0, "4 of 3 nodes")
     nodes.agents[2].kill()
     nodes.until(lambda: up() == 6, "the spare's round")
-    time.sleep(0.4)  # less than from one regular ping to the next
+    time.sleep(0.4)  # less than the interval of regular pings
     nodes.agents[0].kill()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 3)] == [0, 0], nodes.all_text()
 
@@ -331,11 +331,11 @@ def test_an_agent_that_is_stopped_leaves_no_worker_beside_the_next_round(nodes, 
     assert nodes.agents[0].wait(PATIENCE) == 0, nodes.all_text()
     nodes.agents[1].send_signal(signal.SIGCONT)
     nodes.until_said(1, r"no answer from the coordinator for \d\.\d s: the workers of this node were ended")
-    assert "failed" not in nodes.text(1)  # that SIGKILL was nobody's failure
+    assert "failed" not in nodes.text(1)  # the rank's SIGKILL did not count as a failure
     report = next((tmp_path / "logs").glob("*/report.json"))
     ended = nodes.until(lambda: (last := json.loads(report.read_text())["rounds"][-1])["decision"] and last, "the round's end in the report")
     assert (ended["first_cause"]["cause"], ended["decision"]) == ("cut_off", "rejoin")
-    assert 0 <= ended["first_cause"]["seconds"] <= 1.6  # a grant, 0.8 leases, less the time that its answer took
+    assert 0 <= ended["first_cause"]["seconds"] <= 1.6  # a grant (0.8 leases), less the time that the answer took
 
 
 def test_reports_and_events_name_the_nodes(nodes, script, tmp_path):
@@ -399,7 +399,7 @@ def test_one_node_is_lost_and_another_comes_and_every_sample_is_used_once(nodes,
     nodes.until(lambda: metrics.exists() and metrics.read_text().count('"event":"step"') > 25, "some steps of two")
     nodes.agents[1].kill()
     worker = int(nodes.until_said(0, r"1 node, 1 worker.*\nrank 0 pid (\d+)")[1])
-    nodes.until_said(0, "to rounding, not to the bit")  # it goes on from the checkpoint
+    nodes.until_said(0, "to rounding, not to the bit")  # it resumes from the checkpoint
     with held_up(worker):
         nodes.start(*command)
         nodes.until(lambda: nodes.text(0).count("the round is over") == 2, "the third node being let in")
@@ -409,7 +409,7 @@ def test_one_node_is_lost_and_another_comes_and_every_sample_is_used_once(nodes,
 
 
 def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tmp_path):
-    """As a container that starts again: nothing is remembered there, and the others train."""
+    """A restarted container has no stored state, while the other nodes train."""
     job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:3", "--master-addr", "127.0.0.1", "--master-port", free_port(),
               "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.1"]
@@ -430,7 +430,7 @@ def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tm
 
 
 def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(nodes, script, tmp_path):
-    """Its agent is killed, its machine is not; and when it comes back, it leads no job of its own."""
+    """The agent is killed, but its machine runs on. When the node returns, it does not lead a job of its own."""
     job = script(f'echo "x$MASTER_ADDR" >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.3"]
     worlds = [tmp_path / "out" / f"world-{size}" for size in (1, 2)]
@@ -454,12 +454,12 @@ def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(no
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
     assert "1 node, 1 worker" not in nodes.text(2), nodes.text(2)
-    assert {line for world in worlds for line in world.read_text().split()} == {"x127.0.0.1"}  # wherever rank 0 was
+    assert {line for world in worlds for line in world.read_text().split()} == {"x127.0.0.1"}  # the same, whichever node rank 0 was on
 
 
 @pytest.mark.parametrize("home", ["shared", "each its own", "shared, as the run directory"])
 def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script, tmp_path, home):
-    """Its guardian's farewell has taken its record away; and both nodes are needed."""
+    """Its guardian's death notice has removed its record, and both nodes are needed."""
     job = script(f'echo "x$MASTER_ADDR" >> $OUT/started; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     started = tmp_path / "out" / "started"
     common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
@@ -476,7 +476,7 @@ def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script
     start(0)
     start(1)
     begun(2)
-    # Its guardian is slow where each has its own home: the store that it closes has the port at which the new agent listens.
+    # If each node has its own home, the old guardian is slow: the store that it closes holds the port on which the new agent listens.
     guardian = next(pid for pid in jobs.children(nodes.agents[0].pid) if "guardian" in pathlib.Path(f"/proc/{pid}/comm").read_text())
     if home == "each its own":
         os.kill(guardian, signal.SIGSTOP)
@@ -494,7 +494,7 @@ def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script
 
 @pytest.mark.parametrize("comes", ["between two rounds", "while a round runs"])
 def test_a_node_joins_a_static_job_of_a_script_with_its_own_command(nodes, script, tmp_path, comes):
-    """The node is a new machine that knows only the master port. In each round the workers of all nodes use the store there."""
+    """The node is a new machine that knows only the master port. In each round the workers of all nodes use the store at that port."""
     job = script(f"""exec env PYTHONPATH={pathlib.Path(__file__).parent} {sys.executable} -c '
 import os, pathlib, time, tcp_store
 rank, world, out = os.environ["RANK"], int(os.environ["WORLD_SIZE"]), pathlib.Path("{tmp_path}/out")
@@ -531,7 +531,7 @@ while not (out / "enough").exists():
 
 
 def test_a_replacement_with_the_rank_of_a_silent_node_waits_for_its_lease(nodes, script, tmp_path):
-    """As after a power cut: to the coordinator the one that is gone is there for a lease, and has the rank."""
+    """As after a power cut: for one lease, the coordinator considers the lost node alive and its rank as taken."""
     job = script(f'echo $RANK >> $OUT/started; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     started = tmp_path / "out" / "started"
 
@@ -555,7 +555,7 @@ def test_a_replacement_with_the_rank_of_a_silent_node_waits_for_its_lease(nodes,
 
 
 def test_the_run_directory_or_the_user_says_whether_an_earlier_start_may_run(nodes, script, tmp_path):
-    """Nothing is remembered on the machine, as in a new container; the run directory outlasts it, and says that the job runs."""
+    """The machine has no stored state, as in a new container. The run directory outlasts it and shows that the job runs."""
     job = script(f'echo x >> $OUT/started; [ -e {tmp_path}/enough ] || exec sleep 1000')
     started, run = tmp_path / "out" / "started", tmp_path / "run"
     common = ["--nnodes", "1:3", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--run-dir", run,

@@ -1,4 +1,4 @@
-"""A job on several nodes is seen and stopped from any of its nodes: ddprun status, top, stacks and stop ask all of them."""
+"""A multi-node job is observed and stopped from any of its nodes: ddprun status, top, stacks and stop query all of them."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ WAITS = 'touch $OUT/here-$RANK; trap "echo rank $RANK saves; exit 0" TERM; while
 
 
 class Asked:
-    """Nodes of one job, each with a place of its own for its socket, so that a subcommand there finds its own agent only."""
+    """The nodes of one job. Each has its own socket folder, so a subcommand there finds only the node's own agent."""
 
     def __init__(self, nodes, tmp_path):
         self.nodes, self.folder = nodes, tmp_path
@@ -44,7 +44,7 @@ class Asked:
 
 
 def start_two(nodes, job, tmp_path, nnodes="2", conf="heartbeat_timeout=4", options=lambda node: ()):
-    """Two agents on this machine with one and two workers. `options`: more of them for each node."""
+    """Starts two agents on this machine with one and two workers. `options`: further options for each node."""
     asked = Asked(nodes, tmp_path)
     port = nodes_port()
     for node in range(2):
@@ -96,11 +96,11 @@ def test_top_and_stop_from_the_node_that_does_not_coordinate(nodes, script, tmp_
         assert "has ended" in two.ask(1, "stop")
         assert "the job has ended on this node" in top.stdout.read()
     assert nodes.wait() == [143, 143], nodes.all_text()
-    assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no round comes after it
+    assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no further round follows
 
 
 def test_two_agents_of_one_job_on_one_machine_are_one_job(nodes, script, tmp_path):
-    """As in two terminals, or with several slurmd on one machine. The run directory has one job."""
+    """This happens with two terminals, or with several slurmd on one machine. The run directory belongs to one job."""
     one = Asked(nodes, tmp_path)
     port, run_dir = nodes_port(), tmp_path / "shared"
     for node in range(2):
@@ -121,7 +121,7 @@ def test_a_node_alone_is_stopped_with_here(nodes, script, tmp_path):
     two = start_two(nodes, script(WAITS), tmp_path, "1:2", "heartbeat_timeout=4,last_call_timeout=0.2")
     assert "has ended on this node" in two.ask(1, "stop", "--here")
     assert nodes.agents[1].wait(PATIENCE) == 143 and "rank 1 saves" in nodes.text(1)
-    nodes.until_said(0, "1 nodes?, 1 workers?")  # the next round, without it
+    nodes.until_said(0, "1 nodes?, 1 workers?")  # the next round, without that node
     assert "has ended" in two.ask(0, "stop")
     assert nodes.agents[0].wait(PATIENCE) == 143
 
@@ -131,7 +131,7 @@ def test_stop_now_ends_both(nodes, script, tmp_path):
     began = time.monotonic()
     assert "has ended" in asked.ask(1, "stop", "--now")
     assert all(code != 0 for code in nodes.wait())
-    assert time.monotonic() - began < 20  # the shutdown timeout of 30 s is not waited for
+    assert time.monotonic() - began < 20  # less than the shutdown timeout of 30 s
 
 
 def test_a_node_that_is_stopped_is_named_as_silent(two):
@@ -154,7 +154,7 @@ def test_stacks_of_all_nodes(two):
 
 
 def test_no_program_that_an_agent_starts_inherits_a_socket(nodes, script, tmp_path):
-    """A hook that outlives a killed agent would keep its ports: the next agent hangs. The same holds for the tools that read stacks."""
+    """A hook that outlives a killed agent would keep its ports, and the next agent would hang. The same holds for the tools that read stacks."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("hook", "py-spy", "gdb", "eu-stack"):
@@ -174,7 +174,7 @@ def test_no_program_that_an_agent_starts_inherits_a_socket(nodes, script, tmp_pa
 
 
 def test_a_record_that_cannot_be_written_is_reported_once(nodes, script, tmp_path):
-    """The job continues. Only an agent that is killed later misses its record."""
+    """The job continues. The missing record matters only if the agent is killed later."""
     job = script("touch $OUT/here-$RANK\n[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0\nwhile [ ! -e $OUT/go ]; do sleep 0.02; done\nexit 3")
     two = start_two(nodes, job, tmp_path, options=lambda node: ("--max-restarts", "2"))
     for node in range(2):
@@ -229,7 +229,7 @@ def test_three_hosts_are_seen_and_stopped_from_one_that_does_not_coordinate(host
         assert {follower.stdout.readline() for _ in range(3)} == {f"[rank {rank}] went\n" for rank in range(3)}
         with asked.followed(0) as leaver:
             assert leaver.stdout.readline()
-            leaver.stdout.close()  # its reader has gone, and so does it
+            leaver.stdout.close()  # the reader has gone, so the subcommand ends
             assert leaver.wait(PATIENCE) == 0
-        assert "has ended" in asked.ask(2, "stop")  # and so does who follows
+        assert "has ended" in asked.ask(2, "stop")  # a subcommand that follows the log ends as well
     assert hosts.wait() == [143, 143, 143], hosts.all_text()

@@ -1,4 +1,4 @@
-"""What the workers of a job on several nodes have written to log files is shown and followed from any of its nodes."""
+"""Log files of the workers of a multi-node job are shown and followed from any of its nodes."""
 
 import json
 import time
@@ -62,13 +62,13 @@ def test_logs_are_followed_over_a_restart_from_the_node_that_does_not_coordinate
         assert "begin 0 of 1\n" in told
         assert "has ended" in two.ask(0, "stop")
         last = all_ranks.stdout.read() + first.stdout.read()
-        assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last  # as the shell says when its sleep is ended
+        assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last  # the shell prints this when its sleep is ended
         assert all_ranks.wait() == first.wait() == 0
     nodes.wait()
 
 
 def test_a_flood_of_lines_disturbs_nobody_whether_it_is_read_or_not(nodes, script, tmp_path):
-    """80 MB in a second or two, with a lease of one second."""
+    """Workers write 80 MB in a second or two, with a lease of one second."""
     floods = "[ $RANK = 0 ] && echo 0; touch $OUT/here-$RANK; while [ ! -e $OUT/go ]; do sleep 0.1; done; [ $RANK = 0 ] && seq 10000000; touch $OUT/done-$RANK; while :; do sleep 0.1; done"
     two = start_two(nodes, script(floods), tmp_path, conf="heartbeat_timeout=1",
                     options=lambda node: ("--max-restarts", 1, "--redirects", 3, "--log-dir", tmp_path / f"logs-{node}"))

@@ -1,9 +1,10 @@
-"""Models exported once train alike under two versions of LibTorch: the steps of a second build give the losses, weights and figures of the first.
+"""Models that were exported once train in the same way under two versions of LibTorch: a second build reproduces the losses, weights and metrics of
+the first in each step.
 
     DDPRUN_LONG_TESTS=1 DDPRUN_OTHER_BUILD_DIR=FOLDER python -m pytest -s tests/whole_program/test_other_torch.py
 
-FOLDER was configured with -DLIBTORCH=... of another version, and its ddptrain was built. The lines that it prints are rows of docs/internals/exported-models.md.
-"""
+FOLDER must be configured with -DLIBTORCH=... of another version, and its ddptrain must be built. The lines that it prints are rows of
+docs/internals/exported-models.md."""
 
 import json
 import os
@@ -19,8 +20,8 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_torch_python, pytest.mark.time
               pytest.mark.skipif(not OTHER, reason="DDPRUN_OTHER_BUILD_DIR names no build with another LibTorch")]
 STEPS = 20
 MOST = 1e-5
-# Their versions of PyTorch round otherwise in a convolution's backward pass, and what differs doubles in each step: batch norm of one pixel of few
-# pictures, and Adam, which makes a whole step of a gradient's last bit.
+# For these models, versions of PyTorch round differently in a convolution's backward pass, and the difference doubles in each step. The reasons are
+# batch norm over one pixel of few images, and Adam, which turns the last bit of a gradient into a whole step.
 FEWER = {"exported resnet18": {"max_steps": 3, "optimizer": {"type": "sgd", "lr": 0.001}}}
 
 
@@ -36,7 +37,7 @@ def apart(ours: float, theirs: float) -> float:
 
 
 def tensors_apart(ours: dict, theirs: dict) -> tuple[float, str]:
-    """The largest difference of a number of a tensor, beside the largest number of that tensor; and which tensor."""
+    """The largest difference between two numbers of a tensor, relative to the largest number of that tensor; and the name of the tensor."""
     assert ours.keys() == theirs.keys()
     return max(((ours[key].double() - theirs[key].double()).abs().max().item() / max(ours[key].double().abs().max().item(), 1e-30), key)
                for key in ours if ours[key].numel())

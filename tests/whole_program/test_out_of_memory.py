@@ -33,7 +33,7 @@ def train(ddprun, folder: pathlib.Path, data: pathlib.Path, fault: str, *flags, 
 def test_the_same_batch_goes_through_in_smaller_pieces(ddprun_bin, data, tmp_path):
     (tmp_path / "calm").mkdir()
     assert train(ddprun_bin, tmp_path / "calm", data, "").returncode == 0
-    # Rank 1 has room for 5 samples from step 10 on: 16 do not fit, nor do 8.
+    # Rank 1 has memory for 5 samples from step 10 on: neither 16 nor 8 fit.
     done = train(ddprun_bin, tmp_path, data, "oom rank=1 restart=any step=10 above=5", "--max-restarts", 0)
     assert done.returncode == 0, done.stderr
     report = jobs.report(tmp_path / "run")
@@ -90,7 +90,7 @@ def test_one_sample_that_does_not_fit_ends_with_a_code_of_its_own(ddprun_bin, da
 
 
 def test_a_model_that_fits_nowhere_ends_with_that_code_as_well(ddprun_bin, data, tmp_path):
-    """No batch has been tried yet, so nothing is known about a smaller one. A machine without 3 TB of memory refuses the model."""
+    """No batch has been tried yet, so it is unknown whether a smaller one would fit. A machine without 3 TB of memory refuses the model."""
     done = train(ddprun_bin, tmp_path, data, "", "--nproc-per-node", 1, model={"type": "mlp", "hidden": [10**9]})
     assert done.returncode == 84, done.stderr
 

@@ -1,4 +1,4 @@
-"""What becomes of scripts' output, logs and error files: torchrun's layout, redirects, tees and summary, and what ddprun does better."""
+"""Scripts' output, logs and error files: torchrun's layout, redirects, tees and summary, and the improvements of ddprun."""
 
 import fcntl
 import json
@@ -15,7 +15,7 @@ import time
 import jobs
 import pytest
 
-# Ranks 0 and 2 say that they are there and wait to be stopped; rank 1 fails when they are.
+# Ranks 0 and 2 print that they are up and wait to be stopped; rank 1 then fails.
 JOB = """
 import json, os, signal, sys
 rank = int(os.environ["RANK"])
@@ -38,13 +38,13 @@ sys.exit(3)
 
 
 def tree(folder: pathlib.Path) -> dict[str, bytes | None]:
-    """Names below the folder; contents of files but error files, None for folders."""
+    """Names below the folder, with the contents of files (except error files) and None for folders."""
     return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))
             if p.name != "report.json"}
 
 
 def root_cause(stderr: str) -> list[str]:
-    """The summary from its root cause on, with what differs from run to run left out."""
+    """The summary from its root cause on, without the parts that differ from run to run."""
     lines = stderr[stderr.index("Root Cause (first observed failure):"):].splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith("==="))
     volatile = re.compile(r"pid: \d+|^\[\d\]|(?<=host      : ).*|(?<=error_file: ).*")
@@ -59,7 +59,7 @@ def start(command: list, cwd: pathlib.Path, **environment: str) -> subprocess.Co
 
 @pytest.fixture
 def options(ddprun_bin, run):
-    """For tests of torchrun's output options."""
+    """Options of torchrun for the output."""
     asked = run([ddprun_bin, "--dry-run", "-r", "3", "-t", "3", "--no-python", "sh"])
     if asked.returncode == 2 and "unknown option" in asked.stderr:
         pytest.skip("this ddprun does not read --redirects and --tee")
@@ -167,9 +167,10 @@ def has_written(pid: int) -> str:
 
 
 def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, options):
-    """100 MB, and a reader that reads nothing while anything still moves: both workers wait for it, though their logs could take it all."""
+    """100 MB, and a reader that starts only when nothing moves any more: both workers wait for it, although their logs could take everything."""
     lines, mark = 500_000, b"[default%d]:"
-    # A line at a time: the beginning of one whose writer then gets no processor for 100 ms would be shown as a line, as a prompt is.
+    # Workers write one line at a time. If a writer gets no processor for 100 ms within a line, the first part would be shown as a line, like a
+    # prompt.
     numbers = f"stdbuf -oL seq -f '%.0f {'x' * 90}' {lines}"
     command = program(ddprun_bin, f"{numbers}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
     with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as job:
@@ -203,7 +204,7 @@ def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, op
 def test_a_worker_that_waits_for_the_reader_of_its_output_does_not_hang(ddprun_bin, tmp_path):
     command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' 100000", "--hang-timeout", 1, "--log-dir", "/dev/null")
     with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
-        time.sleep(3.5)  # more than two limits, in which nobody reads
+        time.sleep(3.5)  # more than two limits, during which the pipe is not read
         shown, said = job.communicate(timeout=60)
     assert job.returncode == 0, said
     assert shown.count(b"\n") == 100000
@@ -239,7 +240,7 @@ def test_the_prefix_is_the_templates(ddprun_bin, run, options):
 
 
 def test_the_earlier_error_file_is_the_root_cause(ddprun_bin, tmp_path):
-    """Flat files with timestamps; rank 0 failed first and ended last."""
+    """The error files have timestamps. Rank 0 failed first and ended last."""
     script = """
 import json, os, sys
 rank = int(os.environ["RANK"])

@@ -1,5 +1,5 @@
-"""Two nodes that share no disk: each has a run directory of its own, node 0 writes the checkpoints, and whoever has the newest one sends its state to the
-other. What is lost between two starts, and what is of a training that was started over since."""
+"""Two nodes that share no disk: each has its own run directory, node 0 writes the checkpoints, and the node with the newest one sends its state to
+the other. Covers state that was lost between two starts, and state of a training that was started over since."""
 
 import pathlib
 import shutil
@@ -18,7 +18,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 def undisturbed(ddprun, data, folder: pathlib.Path, *overrides) -> pathlib.Path:
-    """The run directory of two workers that lost nothing."""
+    """The run directory of two undisturbed workers."""
     done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", folder / "run", jobs.write_config(folder / "train.json", jobs.config(data)), *overrides])
     assert done.returncode == 0, done.stderr
     return folder / "run"
@@ -31,7 +31,7 @@ def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def job(nodes, data, tmp_path):
-    """With no copies of checkpoints anywhere."""
+    """A job without copies of checkpoints."""
     return Job(nodes, tmp_path, jobs.config(data), own_run_directories=True, copies=False)
 
 
@@ -101,7 +101,8 @@ def test_copies_of_a_node_that_was_away_when_the_run_was_started_over_do_not_win
 
 @pytest.mark.long
 def test_a_run_that_moved_to_another_node_goes_on_from_there(job_with_copies):
-    """Node 0 is lost, another one has rank 0 from then on and saves in its own run directory. With it the run goes on, whoever leads the next start."""
+    """Node 0 is lost. Another node has rank 0 from then on and saves in its own run directory. The run resumes from that state, whichever node leads
+    the next start."""
     job = job_with_copies
     job.start(overrides=["epochs=10000"], nodes=(0, 1, 2), least=2, restarts=3)
     metrics = [job.run_dir(node) / "metrics.jsonl" for node in range(3)]
@@ -114,7 +115,7 @@ def test_a_run_that_moved_to_another_node_goes_on_from_there(job_with_copies):
     job.nodes.wait()
     reached = jobs.newest_step(job.run_dir(moved))
     assert reached > jobs.newest_step(job.run_dir(0))
-    shutil.rmtree(job.folder / f"disk-{moved}")  # what is in the run directory there is all
+    shutil.rmtree(job.folder / f"disk-{moved}")  # the run directory there has everything
     epochs = reached // 20 + 2
     assert job.launch(overrides=[f"epochs={epochs}"], nodes=(0, moved)) == [0, 0], job.nodes.all_text()
     assert [step for step, _ in job.resumed()] == [reached]

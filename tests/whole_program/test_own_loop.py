@@ -1,5 +1,5 @@
-"""A training loop of somebody's own in C++ (sdk/example/loop.cpp): live recovery, resume, a stop at one step, and the same under torchrun and by
-environment variables alone. Bits are compared with those of a run that nothing happened to."""
+"""A user's own training loop in C++ (sdk/example/loop.cpp): live recovery, resume, and a stop at one step, under ddprun, under torchrun, and with
+environment variables alone. The bits are compared with those of an undisturbed run."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def newest(folder: pathlib.Path) -> tuple[int, str]:
 
 
 class Running:
-    """ddprun with two workers of the loop; its events as they come."""
+    """ddprun with two workers of the loop, and its events as they arrive."""
 
     def __init__(self, ddprun_bin, program, folder: pathlib.Path, *options, steps=STEPS):
         folder.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ class Running:
         self.errors = self.process.stderr.read()
 
     def until_step(self, step: int) -> None:
-        """Reads events until rank 0 has made that many."""
+        """Reads events until rank 0 has finished that many steps."""
         for line in self.process.stdout:
             event = json.loads(line)
             self.events.append(event)
@@ -89,7 +89,7 @@ def calm(ddprun_bin, loop, tmp_path_factory) -> tuple[int, str]:
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_the_worker_of_another_node_keeps_its_state(ddprun_bin, loop, calm, tmp_path, node):
-    """First that of one node is lost, then that of the other one."""
+    """First a worker of one node is lost, then a worker of the other node."""
     with NodesJob(ddprun_bin, tmp_path / "job", None, nodes="2", workers=1, program=[loop, STEPS]) as job:
         job.start(2)
         job.wait_until(lambda: job.agents[0].step() >= 50)
@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(ddprun_bi
 
 @pytest.mark.needs_torch_python
 def test_torchrun_starts_it_as_well(loop, calm, tmp_path):
-    """Rank 1 ends by itself; torchrun starts both again, and they go on from the newest checkpoint."""
+    """Rank 1 ends by itself; torchrun restarts both, and they resume from the newest checkpoint."""
     worker = tmp_path / "worker.sh"
     worker.write_text(f'#!/bin/sh\nif [ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then {loop} {STEPS} & pid=$!\n'
                       'until [ -e checkpoints/latest ]; do sleep 0.01; done; kill -9 $pid; exit 1; fi\n'
@@ -197,7 +197,7 @@ def test_torchrun_starts_it_as_well(loop, calm, tmp_path):
 
 
 def test_four_variables_are_enough(loop, calm, tmp_path):
-    """As by mpirun or by hand; a signal to each rank saves at one step."""
+    """The variables come from mpirun or are set by hand; a signal to each rank saves at one step."""
     port = str(jobs.free_port())
 
     def both() -> list[subprocess.Popen]:

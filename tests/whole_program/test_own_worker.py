@@ -1,4 +1,4 @@
-"""A worker program with a task and data of its own, under ddprun: it learns, its figures are named, a kill costs nothing."""
+"""A user's worker program with its own task and data, under ddprun: it learns, its metrics have names, and a kill loses no state."""
 
 import json
 import pathlib
@@ -151,7 +151,8 @@ def test_the_config_names_the_program_and_its_keys(ddprun_bin, line_worker, tmp_
 
 @pytest.mark.parametrize(("second", "decisions"), [("other", ["regroup", "restart", "end"]), ("of-rank-1", ["regroup", "end"])])
 def test_a_replacement_of_another_build_never_joins_live(ddprun_bin, line_worker, tmp_path, points, second, decisions):
-    """Here its program was built again while the job ran: then all go back to the checkpoint. Builds that differed from the start may come back."""
+    """The program is rebuilt while the job runs, so all ranks return to the checkpoint. Builds that already differed at the start may be replaced
+    live."""
     for name in ("first", "other"):
         shutil.copy(line_worker, tmp_path / name)
     with (tmp_path / "other").open("ab") as program:
@@ -206,7 +207,7 @@ def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, poi
 
 
 def test_a_stop_while_a_program_describes_itself_leaves_no_process(ddprun_bin, tmp_path, points):
-    """It is in a group of its own, so a Ctrl-C reaches ddprun alone."""
+    """The program is in its own process group, so Ctrl-C reaches only ddprun."""
     worker = script(tmp_path / "worker", f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 600\n")
     for number in (signal.SIGINT, signal.SIGTERM):
         config = jobs.write_config(tmp_path / "train.json", {"data": {"dir": str(points)}})

@@ -1,5 +1,5 @@
-"""What ./dev package makes, installed as a user does: a wheel by pip, a tarball into a home folder, a Debian package. Programs start, agents
-meet, and nothing stays when it goes. In CI, where DDPRUN_PACKAGE_TESTS says that ./dev test --package has made it, and with --long."""
+"""The output of ./dev package, installed as a user does: a wheel by pip, a tarball in a home folder, a Debian package. The programs start, agents
+meet, and removal leaves nothing. Runs in CI, where DDPRUN_PACKAGE_TESTS states that ./dev test --package has built the packages, and with --long."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ packaged = (lambda test: test) if MADE else pytest.mark.long
 
 @pytest.fixture(scope="module")
 def dist():
-    """The folder with what was made for this processor."""
+    """The folder with the packages for this processor."""
     if not MADE:
         for words in [], ["--trainer"]:
             made = subprocess.run([ROOT / "dev", "package", *words], capture_output=True, text=True, timeout=1800, check=False)
@@ -33,13 +33,13 @@ def dist():
 
 
 def newest(folder: pathlib.Path, pattern: str) -> pathlib.Path:
-    """Without those for another torch than the build's, which have a + in their version."""
+    """The newest file. Files for another torch than the build's are left out: they have a + in their version."""
     return max((file for file in folder.glob(pattern) if "+" not in file.name), key=lambda file: file.stat().st_mtime)
 
 
 @pytest.fixture(scope="module")
 def environment(dist, tmp_path_factory):
-    """A virtual environment that has the wheel and nothing else, and is not active."""
+    """A virtual environment that has only the wheel and is not activated."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, with_pip=True)
     wheel = newest(dist, "ddprun-*_x86_64.whl")
@@ -49,7 +49,7 @@ def environment(dist, tmp_path_factory):
 
 @pytest.fixture
 def home(dist, tmp_path):
-    """A home folder whose .local has the tarball's files and one of the user's own."""
+    """A home folder whose .local has the tarball's files and one file of the user."""
     local = tmp_path / "home" / ".local"
     (local / "share").mkdir(parents=True)
     (local / "share" / "mine").write_text("the user's")
@@ -69,7 +69,7 @@ def test_a_script_gets_the_python_of_the_environment(environment, tmp_path):
 def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "mine").mkdir()
-    for folder in [], [tmp_path / "mine"]:  # beside ddprun, and elsewhere
+    for folder in [], [tmp_path / "mine"]:  # next to ddprun, and elsewhere
         subprocess.run([environment / "bin/ddprun", "link-torchrun", *folder], check=True, timeout=60)
         torchrun = (folder or [environment / "bin"])[0] / "torchrun"
         done = jobs.run([torchrun, "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
@@ -80,7 +80,7 @@ def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
 
 @packaged
 def test_a_script_imports_the_helper(environment, home, tmp_path):
-    """Of the wheel without a word; of the tarball with its folder on PYTHONPATH."""
+    """The wheel's helper is found without configuration, the tarball's with its folder on PYTHONPATH."""
     (tmp_path / "train.py").write_text("import ddprun\nddprun.step(3)\nprint(ddprun.__file__, ddprun.in_job(), flush=True)\n")
     done = jobs.run([environment / "bin" / "ddprun", "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
     assert done.returncode == 0 and re.fullmatch(rf"{environment}/lib/python3[.0-9]*/site-packages/ddprun/__init__.py True\n", done.stdout), done
@@ -90,7 +90,7 @@ def test_a_script_imports_the_helper(environment, home, tmp_path):
 
 
 def meet(ddprun: list, folder: pathlib.Path, job: str) -> list[str]:
-    """The lines of a job of two agents, a worker each."""
+    """The output lines of a job of two agents with one worker each."""
     port, token = jobs.free_port(), secrets.token_hex(32)
     agents = [subprocess.Popen([*map(str, ddprun), "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
                                 "--rdzv-conf", f"is_host={int(rank == 0)}", job], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -146,13 +146,13 @@ def test_the_trainers_tarball_trains_beside_the_launchers_and_goes_again(dist, h
 
 
 def block_with(text: str) -> str:
-    """The block of shell commands in docs/install.md that has this in it."""
+    """The block of shell commands in docs/install.md that contains this text."""
     [found] = [block for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs/install.md").read_text(), re.M | re.S) if text in block]
     return found
 
 
 def run_block(text: str, dist: pathlib.Path, home: pathlib.Path, *programs: pathlib.Path) -> str:
-    """As a reader types it, in the folder of what was made."""
+    """Runs the block as a reader would type it, in the folder with the packages."""
     path = ":".join(map(str, [home / ".local/bin", *programs, "/usr/bin", "/bin"]))
     done = jobs.run(["bash", "-euo", "pipefail", "-c", block_with(text)], cwd=dist, HOME=str(home), PATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -186,7 +186,7 @@ def test_the_debian_package_has_the_same_program(dist, environment, tmp_path):
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=60)
     asked = [subprocess.run(["dpkg-deb", "-f", package, field], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
              for field in ("Depends", "Recommends")]
-    assert asked == ["libc6 (>= 2.28)", ""]  # what is recommended is installed, and stays when the package goes
+    assert asked == ["libc6 (>= 2.28)", ""]  # recommended packages are installed, and stay when this package is removed
     assert (tmp_path / "usr/bin/ddprun").read_bytes() == (environment / "bin/ddprun").read_bytes()
     assert (tmp_path / "usr/share/doc/ddprun/copyright").stat().st_size > 10_000 and (tmp_path / "usr/share/man/man1/ddprun.1.gz").exists()
     done = jobs.run([tmp_path / "usr/bin/ddprun", "--standalone", "--no-python", "true"], cwd=tmp_path)
@@ -201,14 +201,14 @@ def test_the_sums_are_those_of_the_files(dist):
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest, name
 
 
-# What the launcher may ask of a machine: glibc's own parts, at most as of 2018. hwloc is loaded only if it is there.
+# The libraries that the launcher may need: glibc's parts, with symbols no newer than 2018. hwloc is loaded only if it is installed.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 NEWEST_GLIBC = (2, 28)
 
 
 def hold_to_the_list(folder: pathlib.Path, processor: str):
-    """Prints what each program and module of the launcher there needs."""
+    """Prints the requirements of each program and module of the launcher there."""
     if not shutil.which("readelf"):
         pytest.skip("readelf is not installed")
     programs = [file for file in folder.rglob("*ddprun*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"]
@@ -231,7 +231,7 @@ def test_the_programs_need_nothing_but_glibc_2_28(environment):
 
 @pytest.fixture(scope="module")
 def home_on_aarch64(dist, tmp_path_factory):
-    """The same for another processor. Made with --long only, since it takes minutes."""
+    """The same for another processor. Built with --long only, since it takes minutes."""
     if not MADE:
         made = subprocess.run([ROOT / "dev", "package", "--target", "aarch64"], capture_output=True, text=True, timeout=1800, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
@@ -249,7 +249,7 @@ def test_those_of_aarch64_need_nothing_but_glibc_2_28(home_on_aarch64):
 
 @pytest.fixture
 def on_aarch64(home_on_aarch64):
-    """The words that start its ddprun here, by Debian's qemu-user and the libraries of its libc6-arm64-cross."""
+    """The command that starts its ddprun here, with Debian's qemu-user and the libraries of its libc6-arm64-cross."""
     qemu = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     libraries = pathlib.Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))
     if not qemu or not (libraries / "lib/ld-linux-aarch64.so.1").exists():
@@ -259,7 +259,7 @@ def on_aarch64(home_on_aarch64):
 
 @pytest.fixture
 def jobs_on_aarch64(on_aarch64):
-    """The same words, where that emulator can do what jobs need."""
+    """The same command, if that emulator supports everything that jobs need."""
     said = jobs.run([*on_aarch64, "--standalone", "--no-python", "true"]).stderr
     if "prctl(PR_SET_CHILD_SUBREAPER) failed: Invalid argument" in said:
         pytest.skip("this qemu-user cannot do PR_SET_CHILD_SUBREAPER (7.2 cannot, 10.0 can): no job is started for aarch64")

@@ -1,4 +1,4 @@
-"""Parameters that are frozen or in groups of their own: what a run with them keeps through a lost worker and an interruption, and what it
+"""Frozen parameters and groups of parameters: the state that a run keeps through a lost worker and an interruption, and the settings that it
 refuses."""
 
 import json

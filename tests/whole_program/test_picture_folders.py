@@ -1,4 +1,5 @@
-"""Folders of pictures train a network while they are decoded: a lost worker, an interruption and other threads change no bit, and a damaged picture is named."""
+"""Folders of images train a network while they are decoded: neither a lost worker nor an interruption nor another number of threads changes a bit,
+and a damaged image is named."""
 
 import pathlib
 import random
@@ -12,7 +13,7 @@ PER_CLASS = 24
 
 
 def png(height: int, width: int, rows: bytes) -> bytes:
-    """Of red, green and blue, row by row."""
+    """A PNG file from red, green and blue values, row by row."""
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -21,7 +22,7 @@ def png(height: int, width: int, rows: bytes) -> bytes:
 
 
 def write_pictures(folder: pathlib.Path) -> pathlib.Path:
-    """Of several sizes; one class is rather red, the other rather blue."""
+    """Writes images of several sizes. Those of one class are mostly red, those of the other mostly blue."""
     draw = random.Random(1)
     for split in ("train", "test"):
         for label, (name, shift) in enumerate((("blue", (0, 0, 60)), ("red", (60, 0, 0)))):
@@ -58,7 +59,7 @@ def test_nothing_changes_a_bit(ddprun_bin, ddptrain_bin, train, tmp_path):
 
 @pytest.mark.parametrize("name", ["train/red/1-3.png", "test/red/1-3.png"])
 def test_a_damaged_picture_ends_the_run_before_its_first_step(ddprun_bin, ddptrain_bin, train, tmp_path, name):
-    """One of the test set would be read at the end of the first epoch."""
+    """Otherwise a damaged image of the test set would be read only at the end of the first epoch."""
     picture = tmp_path / "pictures" / name
     picture.write_bytes(picture.read_bytes()[:-40])
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
@@ -76,7 +77,7 @@ def test_files_that_are_not_used_are_counted_and_sound_pictures_are_remembered(d
 
 
 def test_mixed_pictures_do_not_depend_on_the_number_of_workers(ddprun_bin, ddptrain_bin, train, tmp_path):
-    """The losses of 1, 2 and 3 workers within rounding, of what no mixing gives other ones; and a lost worker changes no bit."""
+    """The losses of 1, 2 and 3 workers agree within rounding and differ from those without mixing. A lost worker changes no bit."""
     runs = {"1": (1, 0.4, ""), "2": (2, 0.4, ""), "3": (3, 0.4, ""), "killed": (2, 0.4, "kill rank=1 step=7 phase=backward"), "whole": (2, 0, "")}
     for run, (workers, alpha, fault) in runs.items():
         done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / run, train, "model={\"type\":\"vit\",\"n_layer\":1,\"n_head\":2,\"n_embd\":16}",

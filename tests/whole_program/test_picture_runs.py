@@ -1,4 +1,5 @@
-"""The pictures of configs/letters.json and configs/digits.json are drawn by configs/letters.py with this machine's fonts, and a network learns from them."""
+"""The images of configs/letters.json and configs/digits.json are drawn by configs/letters.py with this machine's fonts, and a network learns from
+them."""
 
 import pathlib
 import re
@@ -9,7 +10,7 @@ import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FONTS = pathlib.Path("/usr/share/fonts/truetype/dejavu")  # of Debian's fonts-dejavu-core
+FONTS = pathlib.Path("/usr/share/fonts/truetype/dejavu")  # a font of Debian's fonts-dejavu-core
 
 
 def draw(*arguments) -> subprocess.CompletedProcess:

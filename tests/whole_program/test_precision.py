@@ -1,4 +1,5 @@
-"""What precision and channels_last do to a run: bf16 is Python's autocast, tf32 is nothing on a CPU, and neither is changed unsaid."""
+"""The effects of precision and channels_last on a run: bf16 equals Python's autocast, tf32 has no effect on a CPU, and a change of either is
+reported."""
 
 import json
 import pathlib
@@ -69,7 +70,7 @@ def test_another_precision_on_resume_is_said(ddprun_bin, data, tmp_path):
 
 @pytest.mark.parametrize("model", ["cnn", "resnet18"])
 def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, data, tmp_path, model):
-    """The layout is no part of a checkpoint; replaced workers and resumed runs lay their weights out again."""
+    """A checkpoint does not contain the layout; replaced workers and resumed runs convert their weights again."""
     small = {"model": {"type": model}, "data": {"train_samples": 40, "test_samples": 8}, "batch_size": 8, "channels_last": True, "precision": "bf16"}
     _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
     _, struck = train(ddprun_bin, tmp_path / "struck", data, workers=2, fault="kill rank=1 step=3", **small)
@@ -81,7 +82,7 @@ def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, data,
 
 
 def test_a_killed_run_in_fp16_ends_with_the_same_bits_and_scale(ddprun_bin, data, tmp_path):
-    """The first steps overflow and are skipped; the scale and what it counts are part of the state, also for a replaced worker."""
+    """The first steps overflow and are skipped. The scale and its counters are part of the state, also for a replaced worker."""
     small = {"model": {"type": "mlp", "hidden": [32]}, "precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 4}}
     _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
     assert jobs.metrics(calm, "step")[0]["gradient_norm"] is None, "the first step did not overflow"
@@ -98,7 +99,7 @@ def test_a_killed_run_in_fp16_ends_with_the_same_bits_and_scale(ddprun_bin, data
 
 
 def test_a_loss_that_stays_no_number_ends_a_run_in_fp16(ddprun_bin, data, tmp_path):
-    """Skipped until the scale is below 1; then it can't be the range of float16."""
+    """Steps are skipped until the scale is below 1. Then float16's range cannot be the reason."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, device="cpu", precision="fp16", grad_scaler={"init_scale": 4},
                                                                     optimizer={"type": "sgd", "lr": 1e30}))
     done = jobs.run([ddprun_bin, "--max-restarts", 0, "--run-dir", tmp_path / "run", config])

@@ -1,4 +1,4 @@
-"""`ddptrain predict`: a line of JSON for each line of JSON, with the answers of the model that is saved; and bad lines are named."""
+"""`ddptrain predict`: one line of JSON for each input line, with the saved model's answers. Bad lines are named."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ def predicted(ddptrain, arguments: list, lines: list[str]) -> tuple[int, list[di
 
 @pytest.fixture(scope="module")
 def pictures(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """A finished run on the small data set, whose mean and standard deviation are found in its pictures."""
+    """A finished run on the small data set, whose mean and standard deviation are computed from its images."""
     folder = tmp_path_factory.mktemp("pictures")
     train = jobs.write_config(folder / "train.json", jobs.config(jobs.write_small_dataset(folder / "data"), epochs=1))
     assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
@@ -24,7 +24,7 @@ def pictures(ddprun_bin, tmp_path_factory) -> pathlib.Path:
 
 
 def test_classes_of_pictures_are_those_that_an_evaluation_counts(ddptrain_bin, pictures):
-    """All 200 of the test set, with fewer at once than lines: their accuracy and loss are the run's."""
+    """All 200 images of the test set, in batches smaller than that: their accuracy and loss are those of the run."""
     test = (pictures / "data/t10k-images-idx3-ubyte").read_bytes()[16:]
     labels = list((pictures / "data/t10k-labels-idx1-ubyte").read_bytes()[8:])
     lines = [json.dumps({"id": f"picture {i}", "pixels": list(test[784 * i:784 * (i + 1)])}) for i in range(len(labels))]
@@ -58,7 +58,7 @@ def test_what_can_not_be_read_is_no_empty_input(ddptrain_bin, pictures):
 
 
 def test_a_model_of_nan_answers_nothing(ddptrain_bin, pictures, tmp_path):
-    """The likeliest class would be the first one."""
+    """Otherwise the first class would count as the likeliest one."""
     numpy, safetensors = pytest.importorskip("numpy"), pytest.importorskip("safetensors.numpy")
     weights = safetensors.load_file(pictures / "run/checkpoints/latest/model.safetensors")
     safetensors.save_file({name: numpy.full_like(each, numpy.nan) for name, each in weights.items()}, tmp_path / "nan.safetensors")
@@ -78,7 +78,7 @@ def test_a_model_of_a_table_is_not_asked_for_pictures(ddprun_bin, ddptrain_bin, 
 
 
 def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_path):  # noqa: F811
-    """The next token is what `ddptrain generate` writes."""
+    """The next token is the one that `ddptrain generate` writes."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model={"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, max_steps=5))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     text = (data / "val.txt").read_bytes().decode("ascii", "replace")[:BLOCK]

@@ -1,5 +1,5 @@
-"""The docs are in plain English: short sentences, and none of the words that docs/internals/glossary.md says we do not use. Nor do comments of the launcher
-and what it is made of use those words.
+"""The docs are in plain English: short sentences, without the words that docs/internals/glossary.md lists as not used. Comments of cmd, common,
+launcher and rendezvous avoid these words as well.
 
 A sentence ends at . ! ? or : (not at ;). A heading, a list item and a cell of a table are sentences of their own. Code blocks, targets of links and
 HTML comments do not count; a piece of inline code counts as one word."""
@@ -26,7 +26,7 @@ class Sentence(typing.NamedTuple):
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """Paragraphs, headings, list items and table cells, each with the number of the line where it begins; code is left out."""
+    """Paragraphs, headings, list items and table cells, each with the number of its first line. Code is left out."""
     found: list[tuple[int, str]] = []
     open_block = False  # the next line of text continues the last block
     fenced = blank_before = False
@@ -65,7 +65,7 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def prose(text: str) -> str:
-    """The words that are read: without images, targets of links and tags, with `X` for each piece of inline code."""
+    """The text that a reader sees: without images, link targets and tags, and with `X` for each piece of inline code."""
     text = re.sub(r"(`+).*?\1", lambda c: "X" + "\n" * c.group().count("\n"), text, flags=re.S)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", lambda c: "\n" * c.group().count("\n"), text)
     text = re.sub(r"\]\([^)]*\)", lambda c: "]" + "\n" * c.group().count("\n"), text)
@@ -87,7 +87,7 @@ def sentences(text: str) -> list[Sentence]:
 
 
 def not_used() -> dict[str, str]:
-    """The words of the glossary's last table that the docs do not use, each with what they say instead."""
+    """The words of the glossary's last table, which the docs must not use, each with its replacement."""
     table = GLOSSARY.read_text(encoding="utf-8").split("## Words that we do not use", 1)[1]
     rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", table, re.M)[1:]
     return {word.strip(): instead for words, instead in rows if not words.startswith("--") for word in words.split(",")}
@@ -139,7 +139,7 @@ def test_words_are_those_of_the_glossary(page):
     assert not shown, "\n".join(shown)
 
 
-# Whose comments are held to the glossary's words. A piece of code in a comment, such as `anew`, is no prose.
+# Files whose comments must follow the glossary. Code in a comment, such as `anew`, does not count.
 COMMENTED = [file for room in ("cmd", "common", "launcher", "rendezvous") for file in sorted((ROOT / room).rglob("*.[ch]pp"))]
 
 

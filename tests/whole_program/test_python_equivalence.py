@@ -35,10 +35,10 @@ class Case:
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     samples: int = 640
     image: int = 28  # width and height of the images: the middle of Fashion-MNIST's
-    data: str = "idx"  # or cifar10, csv or csv-number: then `image` is the number of columns
+    data: str = "idx"  # or cifar10, csv or csv-number: for csv, `image` is the number of columns
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
-    more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
+    more: dict = dataclasses.field(default_factory=dict)  # other keys of the config
     augment: dict = dataclasses.field(default_factory=dict)
     end: int | None = None  # the byte that ends a document of a text
     relative: float = 0.0  # 0: the same bits
@@ -55,22 +55,22 @@ CASES = {
                                              {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "fc3.*", "lr_scale": 3}]}),
     # 333 = 5 * 64 + 13: in each epoch's last step one rank has 7 samples and the other 6
     "mlp-ragged-2": Case(MLP, 2, samples=333),
-    # Of 64 tokens a sample; 250 = 31 * 8 + 2: an epoch's last step is ragged.
+    # 64 tokens per sample; 250 = 31 * 8 + 2: an epoch's last step is ragged.
     "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                   more={"eval_every_steps": 20, "schedule": {"type": "cosine", "warmup_steps": 7}},
                   optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
-    # A line is a document: a window has some, a share another number of tokens that count than the other rank's.
+    # A line is a document: a window contains several, and the two ranks' shares have different numbers of tokens that count.
     "gpt-documents-2": Case({**GPT, "activation_checkpointing": True}, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001},
                             more={"eval_every_steps": 10}),
     "llama-documents-2": Case(LLAMA, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001}),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
-    # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
+    # The run keeps rank 0's running statistics of batch norm. 28 x 28 pixels would cost five times as much and run the same code.
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
-    # Of 64 squares; 85 = 10 * 8 + 5: an epoch's last step is ragged.
+    # 64 squares per image; 85 = 10 * 8 + 5: an epoch's last step is ragged.
     "vit-cifar-2": Case({**VIT, "activation_checkpointing": True}, 2, data="cifar10", samples=85, batch_size=8, image=32, steps=30, clip={"clip_grad_norm": 1.0},
                         optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.05, "groups": [{"parameters": "*.bias", "weight_decay": 0}]}),
     # 333 = 5 * 64 + 13, so that an epoch's last sample is mixed with one of 12 others.
@@ -78,7 +78,7 @@ CASES = {
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
                        optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
-    # Skipped steps among the first, and scales that rise and fall.
+    # Some of the first steps are skipped, and the scale rises and falls.
     "mlp-fp16-2": Case(MLP, 2, steps=60, optimizer={"type": "adamw", "lr": 0.0001}, clip={"clip_grad_norm": 1.0},
                        more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 5}}),
     "cnn-bf16-sum-2": Case({"type": "cnn"}, 2, batch_size=32, steps=40, more={"ddp": {"compress": "bf16"}}),
@@ -121,7 +121,7 @@ def idx(magic: int, *shape: int) -> bytes:
 
 
 def write_dataset(folder: pathlib.Path, samples: int, size: int) -> None:
-    """Plain IDX files with the middle size x size pixels of Fashion-MNIST's first images."""
+    """Writes plain IDX files with the middle size x size pixels of Fashion-MNIST's first images."""
     numpy = pytest.importorskip("numpy")
     folder.mkdir()
     begin = (28 - size) // 2
@@ -136,7 +136,7 @@ def write_dataset(folder: pathlib.Path, samples: int, size: int) -> None:
 
 
 def write_cifar(folder: pathlib.Path, samples: int) -> None:
-    """Five files of training pictures and one of 10 for tests; a picture is as bright as its label says."""
+    """Writes five files of training images and a test file of 10 images. An image's brightness is its label."""
     numpy = pytest.importorskip("numpy")
     folder.mkdir()
     draw = numpy.random.default_rng(1)
@@ -147,7 +147,7 @@ def write_cifar(folder: pathlib.Path, samples: int) -> None:
 
 
 def write_csv(folder: pathlib.Path, samples: int, columns: int) -> None:
-    """Ten columns tell a class between them, and the product of two of them a number."""
+    """Writes ten columns. Together they determine a class, and the product of two of them a number."""
     folder.mkdir()
     draw = random.Random(1)
     names = [f"c{i}" for i in range(columns)]
@@ -172,11 +172,11 @@ def write_initial_weights(file: pathlib.Path, model: dict, size: int, outputs: i
 
 
 def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
-    """The first bytes of these docs."""
+    """Writes the first bytes of these docs."""
     folder.mkdir()
     docs = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
     (folder / "train.txt").write_bytes(docs[:samples * block + 1])
-    (folder / "val.txt").write_bytes(docs[-6 * block:])  # of 5 samples
+    (folder / "val.txt").write_bytes(docs[-6 * block:])  # the end of the text, with 5 samples
 
 
 def data_of(folder: pathlib.Path, case: Case) -> dict:
@@ -258,7 +258,7 @@ def compare(ddprun: pathlib.Path, folder: pathlib.Path, case: Case) -> None:
     assert_same_losses(ours, theirs, case)
     scaler = json.loads((folder / "python/scaler.json").read_text(encoding="utf-8"))
     values = json.loads((folder / "run/checkpoints/latest/manifest.json").read_text(encoding="utf-8")).get("values", {})
-    values = {name: value for name, value in values.items() if not name.startswith("skipped_steps.")}  # Python counts none
+    values = {name: value for name, value in values.items() if not name.startswith("skipped_steps.")}  # Python does not count skipped steps
     assert {name: float(value) for name, value in values.items()} == ({"grad_scaler.scale": scaler["scale"], "grad_scaler.growth_tracker": scaler["_growth_tracker"]} if scaler else {})
     evaluated = [(e["step"], e["loss"]) for e in jobs.metrics(folder / "run", "eval")] if case.more.get("eval_every_steps") else []
     assert evaluated == [(e["step"], e["loss"]) for e in map(json.loads, (folder / "python/metrics.jsonl").open(encoding="utf-8")) if e["event"] == "eval"]

@@ -1,4 +1,4 @@
-"""A Python script that fails: the cause is its exception, wherever it stands in what the script printed, and however its output is kept."""
+"""A Python script fails: the reported cause is its exception, wherever it stands in the output, and however the output is stored."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_an_exception_of_an_earlier_round_is_not_told_again(ddprun_bin, run, tmp
 
 
 def test_a_program_that_handled_its_exception_is_not_blamed_for_it(ddprun_bin, run, tmp_path):
-    """It printed a traceback and went on: the exit code is told with the last exception that it printed, since nothing better is known."""
+    """The script printed a traceback and continued. The exit code is reported with the last printed exception, because no better evidence exists."""
     (tmp_path / "train.py").write_text("import traceback\ntry:\n    {}['x']\nexcept KeyError:\n    traceback.print_exc()\n")
     done = run([ddprun_bin, "--standalone", "train.py"], PYTHON_EXEC=sys.executable)
     assert done.returncode == 0 and "failed" not in done.stderr
@@ -63,7 +63,7 @@ def test_a_program_that_handled_its_exception_is_not_blamed_for_it(ddprun_bin, r
 @pytest.mark.parametrize("name", ["python3", pathlib.Path(sys.executable).resolve().name])
 def test_the_word_python_starts_the_python_of_the_path(ddprun_bin, run, tmp_path, name):
     (tmp_path / "train.py").write_text("import os, sys\nprint(os.environ['RANK'], sys.argv, sys.stdout.write_through)\n")
-    (tmp_path / "python3").mkdir()  # a folder of that name is none
+    (tmp_path / "python3").mkdir()  # a folder with that name does not count
     if name != "python3":
         (tmp_path / "python3").rename(tmp_path / name)
     done = run([ddprun_bin, "--standalone", name, "train.py", "--lr", "1"], PATH=f"{pathlib.Path(sys.executable).resolve().parent}:{os.environ['PATH']}")

@@ -1,5 +1,5 @@
-"""`import ddprun` in a script: what it tells shows on the console, in the report and in the restart policy; it saves and stops at one step
-on all ranks; and where there is no job, no agent that understands it or no right to speak, the script goes on as if it were not there."""
+"""`import ddprun` in a script: its reports appear on the console, in the report and in the restart policy, and it saves and stops at one step on all
+ranks. Without a job, without an agent that understands it, or without permission to use the channel, the script runs as if the helper were absent."""
 
 import contextlib
 import importlib.util
@@ -23,7 +23,7 @@ LAUNCH = ["--standalone", "--log-dir", "logs"]
 
 @pytest.fixture
 def job(ddprun_bin, run, tmp_path):
-    """job(body, *options): the script, run to its end."""
+    """job(body, *options): runs the script to its end."""
 
     def go(body: str, *options: str, **env: str) -> subprocess.CompletedProcess:
         (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + body)
@@ -41,7 +41,7 @@ def lines_of(text: str, start: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(start)]
 
 
-# ---- what it tells ----
+# ---- what the script reports ----
 
 
 def test_progress_and_checkpoints_are_told(job, tmp_path):
@@ -60,7 +60,7 @@ def test_progress_and_checkpoints_are_told(job, tmp_path):
 
 
 def test_the_last_step_is_known_although_few_are_sent(job, tmp_path):
-    """A thousand steps in one go: the agent hears of a few, and of the last one as Python ends."""
+    """The script runs a thousand steps without a pause. The agent receives a few of them, and the last one when Python ends."""
     done = job("for n in range(1, 1001):\n    ddprun.step(n)\nraise ValueError('no more')\n", "--json")
     assert done.returncode == 1
     steps = [event["step"] for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "progress"]
@@ -108,7 +108,7 @@ def test_typed_errors_decide_about_a_restart(job, tmp_path, kind, cause, why, st
 
 
 def test_an_error_of_the_data_ends_the_job_whoever_has_begun(job, tmp_path):
-    """Rank 1 finds no data when rank 0 has told something, and in the round after one that has told its steps."""
+    """Rank 1 finds no data after rank 0 has reported a step, and in the round after one that has reported steps."""
     os.mkfifo(tmp_path / "begun")
     for body in ("if ddprun.rank == 0: ddprun.should_save()\n", "if ddprun.restart == 0:\n    ddprun.step(1)\n    os._exit(3)\n"):
         done = job("import signal\n" + body + "if ddprun.rank == 0:\n    open('begun', 'w').close()\n    signal.pause()\nopen('begun').read()\n"
@@ -121,7 +121,7 @@ def test_an_error_of_the_data_ends_the_job_whoever_has_begun(job, tmp_path):
 def test_two_failures_at_one_step_end_a_job_that_tells_its_steps(job):
     done = job("ddprun.step(12)\nraise ValueError('again')\n", "--max-restarts", "9")
     assert done.returncode == 83 and "the same failure at step 12 in two rounds without progress" in done.stderr
-    # With a checkpoint in between it is another try.
+    # A checkpoint in between makes it a new attempt.
     done = job("ddprun.step(12)\nddprun.saved(ddprun.restart)\nraise ValueError('again')\n", "--max-restarts", "2")
     assert done.returncode == 1 and "budget of 2 restarts spent" in done.stderr, done.stderr
 
@@ -134,7 +134,7 @@ def test_steps_that_go_back_are_said_once(job):
 
 
 def test_a_number_beside_the_step_that_is_none_is_said_once_and_left_out(job, tmp_path):
-    """The script runs on, and outside a job nothing is said."""
+    """The script continues, and outside a job no message is printed."""
     body = ("for n in (1, 2):\n    ddprun.step(n, total=-1, epoch=float('nan'), epochs='many', samples=1.5)\n"
             "ddprun.step(29, samples=32.0)\nddprun.step(30, total=30.0, epoch=True, epochs=2)\nddprun.saved(30, seconds='long')\nprint('at the end')\n")
     done = job(body, "-v")
@@ -149,7 +149,7 @@ def test_a_number_beside_the_step_that_is_none_is_said_once_and_left_out(job, tm
 
 # ---- saving and stopping ----
 
-# Work that takes rank 1 longer; with $TOGETHER the ranks wait for each other in each step, as in an all-reduce.
+# Work that takes rank 1 longer. With $TOGETHER the ranks wait for each other in each step, as in an all-reduce.
 SAVING = """
 import socket, time
 together, other = os.environ.get("TOGETHER"), None
@@ -180,7 +180,7 @@ for n in range(1, 100000):
 
 
 def start_saving(ddprun_bin, tmp_path, end: str, **env: str) -> subprocess.Popen:
-    """Two ranks that have called should_save()."""
+    """Starts two ranks that have called should_save()."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", end))
     process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", "--shutdown-timeout", "60", tmp_path / "train.py"], **ENV, **env)
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_a_block_whose_step_fails_saves_nothing(job):
 
 
 def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
-    """The signal reaches one of the agents."""
+    """The signal reaches only one of the agents."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", "ddprun.stopped()"))
     port = jobs.free_port()
     for node in ("0", "1"):
@@ -237,7 +237,7 @@ def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
 
 
 def test_a_script_that_does_not_get_there_in_time_is_stopped(ddprun_bin, tmp_path):
-    """Rank 1 is busy with something else: rank 0 waits for it in should_save(), and not for longer than the time to stop."""
+    """Rank 1 is busy with other work. Rank 0 waits for it in should_save(), but not longer than the shutdown timeout."""
     (tmp_path / "train.py").write_text(
         "import ddprun, os, signal, sys, time\nddprun.should_save()\nprint('at work', flush=True)\n"
         "if ddprun.rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\nwhile not ddprun.should_save():\n    time.sleep(0.01)\n")
@@ -266,7 +266,7 @@ def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
                                                            ("lightning", "stopped_lightning.py", "ddprun.ckpt"),
                                                            ("accelerate", "stopped_accelerate.py", "model.pt")])
 def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, library, program, saved):
-    """By what ddprun.integrations has for them; the script returns after train() or fit()."""
+    """The loops use the callbacks of ddprun.integrations. The script returns after train() or fit()."""
     if not (importlib.util.find_spec(library) and importlib.util.find_spec("accelerate")):
         pytest.skip("needs transformers, lightning and accelerate (requirements/python-programs.txt)")
     path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -290,7 +290,7 @@ def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, librar
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_lightning_trains_on_data_without_a_length(job):
-    """Nobody knows then how many steps there will be."""
+    """The number of steps is unknown in this case."""
     if not importlib.util.find_spec("lightning"):
         pytest.skip("needs lightning (requirements/python-programs.txt)")
     path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -327,14 +327,14 @@ print("ended", trainer.global_step, flush=True)
 
 
 def test_the_rank_that_is_a_step_behind_is_to_blame(job):
-    """It goes on printing, which is no progress for a script that tells its steps."""
+    """The rank continues to print, which is not progress for a script that reports steps."""
     done = job("import threading\nddprun.step(4 - ddprun.rank)\n"
                "while not threading.Event().wait(0.1):\n    print('alive', flush=True)\n", "--nproc-per-node", "2", "--hang-timeout", "1")
     assert done.returncode == 82, done.stderr
     assert re.search(r"rank 1 \(pid \d+\) hangs: no progress for .*; it is in step 4; rank 0 waits in step 5", done.stderr), done.stderr
 
 
-# ---- where it does nothing ----
+# ---- where the helper does nothing ----
 
 
 def test_outside_a_job_it_does_nothing():
@@ -343,10 +343,10 @@ def test_outside_a_job_it_does_nothing():
             "print(ddprun.should_save(), ddprun.in_job(), ddprun.rank, ddprun.world_size, ddprun.restart, ddprun.cause, threading.active_count())\n")
     done = jobs.run([sys.executable, "-c", code], **ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
-    # A number that is another file's, as where a child of a worker has inherited the variable and not the descriptor.
+    # The number belongs to another file if a child of a worker has inherited the variable but not the descriptor.
     done = jobs.run([sys.executable, "-c", code], **ENV, DDPRUN_CHANNEL="fd:1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
-    # Behind a wrapper that closes descriptors, such as sudo, a socket of the script may have the channel's number.
+    # Behind a wrapper that closes descriptors, such as sudo, a socket of the script may get the channel's number.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
         inode = os.fstat(theirs.fileno()).st_ino
@@ -366,7 +366,7 @@ def test_outside_a_job_it_does_nothing():
 
 
 def test_what_a_worker_starts_does_not_speak_for_it(job, tmp_path):
-    """A fork, as DataLoader's workers are, a spawned process and a program: the descriptor and the variable stay the worker's."""
+    """A forked process (such as a DataLoader worker), a spawned process and a program: the descriptor and the variable still belong to the worker."""
     done = job("""
 import subprocess
 def child():
@@ -418,7 +418,7 @@ def test_a_newer_minor_version_is_understood(job, tmp_path):
 
 
 def test_what_is_no_protocol_at_all_is_ignored_with_one_line(ddprun_bin, script, run):
-    """And who goes on writing, into what nobody reads as a message, dies of no signal."""
+    """A worker that continues to write into the unread socket is not killed by a signal."""
     body = "n=0; while [ $n -lt 3000 ]; do echo 'not for you, whoever you are, and no end of it: 0123456789 0123456789' >&3; n=$((n + 1)); done; exit 0"
     done = run([ddprun_bin, "--no-python", script(body)])
     assert done.returncode == 0, done.stderr
@@ -427,7 +427,7 @@ def test_what_is_no_protocol_at_all_is_ignored_with_one_line(ddprun_bin, script,
 
 
 def test_figures_wait_for_the_next_message_and_a_default_timeout_for_nothing(tmp_path):
-    """The helper alone, whose program has a time-out for sockets. The second step comes too soon after the first to be sent."""
+    """The helper alone, in a program with a default time-out for sockets. The second step comes too soon after the first to be sent."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     code = ("import socket\nsocket.setdefaulttimeout(0.001)\nimport ddprun\nddprun.step(1)\nddprun.step(2, loss=0.25)\nddprun.saved('\\udce9', seconds=float('nan'))\n"
             "input()\nddprun.step(3, total=3)\nassert not ddprun._channel._closed\n")
@@ -446,7 +446,7 @@ def test_figures_wait_for_the_next_message_and_a_default_timeout_for_nothing(tmp
 
 
 def test_an_agent_that_is_gone_hurts_nobody(tmp_path):
-    """The helper alone, at one end of a pair whose other end is closed."""
+    """The helper alone, at one end of a socket pair whose other end is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     code = ("import ddprun\nassert ddprun.in_job()\nddprun.step(1)\ninput()\n"
             "for n in range(2, 50):\n    ddprun.step(n); ddprun.saved(n)\nassert not ddprun.should_save()\nddprun.error('oom')\nprint('went on')\n")

@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.needs_torch_python
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "reference" / "programs"
-NOT_IN_GLOO = {"all_to_all", "all_reduce AVG"}  # of what collectives.py tries, with torch 2.11
+NOT_IN_GLOO = {"all_to_all", "all_reduce AVG"}  # operations that collectives.py tries, with torch 2.11
 
 
 def run(launcher, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict[str, object]:

@@ -1,5 +1,4 @@
-"""What ddptrain writes is read by the programs it is meant for, and the other way round: the real safetensors package and the real
-TensorBoard."""
+"""Other programs read ddptrain's files and the other way round: the real safetensors package and the real TensorBoard."""
 
 import ctypes
 import ctypes.util
@@ -39,7 +38,7 @@ class Xxh128(ctypes.Structure):
 
 
 def xxh3_128() -> callable:
-    """bytes to hex by the system's libxxhash, as Python's xxhash package does it."""
+    """Hash of the bytes in hex by the system's libxxhash, with the same result as Python's xxhash package."""
     name = ctypes.util.find_library("xxhash")
     if name is None:
         pytest.skip("needs libxxhash")
@@ -49,7 +48,7 @@ def xxh3_128() -> callable:
 
 
 def documented_reader() -> dict:
-    """What docs/checkpoints.md gives to others, as it stands there."""
+    """The reader that docs/checkpoints.md publishes, taken from the page."""
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.search(r"```python\n(.*?)```", page, re.S).group(1), names)
@@ -185,7 +184,7 @@ PARTS = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "
 
 
 def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
-    """Every figure of metrics.jsonl's steps and evaluations, in float32, and no other."""
+    """The event files hold every metric of the steps and evaluations in metrics.jsonl, in float32, and no other."""
     scalars = read_scalars(run_dir / "tensorboard")
     expected = {}
     figures = ("loss", "lr", "gradient_norm", "samples_per_s", "peak_memory_bytes", "largest_peak_memory_bytes")
@@ -197,7 +196,7 @@ def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
         assert all(a.wall_time <= b.wall_time for a, b in zip(events, events[1:]))
 
 
-@pytest.mark.needs_torch_python  # TensorBoard comes with that set of packages
+@pytest.mark.needs_torch_python  # that set of packages contains TensorBoard
 def test_tensorboard_reads_the_figures_of_metrics(ddptrain_bin, data, tmp_path):
     done = train(ddptrain_bin, tmp_path, data)
     assert done.returncode == 0, done.stderr
@@ -207,7 +206,7 @@ def test_tensorboard_reads_the_figures_of_metrics(ddptrain_bin, data, tmp_path):
 
 @pytest.mark.needs_torch_python
 def test_tensorboard_drops_what_a_resumed_run_did_again(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """Killed at step 12, resumed from the checkpoint of step 7: steps 8 to 12 are in the files twice and shown once."""
+    """The run was killed at step 12 and resumed from the checkpoint of step 7. Steps 8 to 12 are in the files twice and must be shown once."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config], DDPTRAIN_FAULT="kill rank=0 step=12")
     assert done.returncode == 0, done.stderr

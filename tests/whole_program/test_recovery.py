@@ -1,4 +1,5 @@
-"""A worker dies at some point of a run: the job starts all of them anew from the newest checkpoint and ends with exactly the bits of a run that was left alone."""
+"""A worker dies at some point of a run: the job restarts all workers from the newest checkpoint and ends with exactly the bits of an undisturbed
+run."""
 
 import pathlib
 
@@ -23,7 +24,7 @@ def train(ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, fau
 
 @pytest.fixture(scope="module")
 def undisturbed(ddprun_bin, data, tmp_path_factory):
-    """Runs of each world size that nothing happened to."""
+    """Undisturbed runs, one for each world size."""
     runs = {}
 
     def of(workers: int) -> pathlib.Path:
@@ -51,17 +52,17 @@ def test_the_same_config_gives_the_same_bits(ddprun_bin, data, tmp_path, undistu
 
 @pytest.mark.parametrize("workers,fault", [
     (1, "kill rank=0 step=11"),
-    (2, "kill rank=1 step=0"),                   # before anything was saved
+    (2, "kill rank=1 step=0"),  # before the first save
     (2, "kill rank=0 step=11"),
     (2, "kill rank=1 step=11"),
     (2, "kill rank=1 step=25 phase=backward"),
     (2, "kill rank=0 step=25 phase=optimizer"),
-    (2, "kill rank=0 step=14 phase=saving"),     # inside the writing of a checkpoint
+    (2, "kill rank=0 step=14 phase=saving"),  # during the writing of a checkpoint
     (2, "kill rank=1 step=20 phase=evaluating"),
     (2, "kill rank=1 step=40 phase=exit"),
     (2, "segv rank=1 step=9"),
     (2, "exit=3 rank=0 step=9"),
-    (3, "kill rank=2 step=17"),                  # three ranks: sums depend on the bucket order
+    (3, "kill rank=2 step=17"),  # three ranks: sums depend on the bucket order
 ])
 def test_a_worker_dies_and_the_bits_stay(ddprun_bin, data, tmp_path, undisturbed, workers, fault):
     done, run_dir = train(ddprun_bin, tmp_path / "job", data, workers, fault)

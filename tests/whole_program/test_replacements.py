@@ -1,4 +1,4 @@
-"""A worker that takes a lost one's place does not find what the job began with: it is tried again, and what the others hold is not lost."""
+"""A replacement worker does not find the job's data: it is started again, and the survivors' state is not lost."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def data(tmp_path) -> pathlib.Path:
 
 
 class Job:
-    """A job of two whose checkpoint is far away; what it holds is in its memory only."""
+    """A job of two workers whose next checkpoint is far away, so its newest state is in memory only."""
 
     def __init__(self, ddprun, folder: pathlib.Path, data: pathlib.Path, restarts: int, epochs: int, *options: str, **changes):
         self.run_dir, self.events = folder / "run", []
@@ -31,7 +31,7 @@ class Job:
         raise AssertionError(self.process.stderr.read())
 
     def lose_rank_1_and_the_data(self, data: pathlib.Path) -> int:
-        """At which step."""
+        """Returns the newest reported step."""
         started = next(e for e in self.events if e["event"] == "worker_started" and e["rank"] == 1)
         data.rename(data.with_name("gone"))
         os.kill(started["pid"], signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_who_holds_state_saves_it_before_the_job_ends_for_want_of_a_replacement(
     assert failures(job) == [("signal", "regroup"), ("late_usage", "give_up")]
     assert jobs.newest_step(job.run_dir) >= step - 1
     assert "have saved what they held" in job.events[-1]["why"]
-    # The same config with its data: it goes on from there.
+    # The same config with its data: the run resumes there.
     data.with_name("gone").rename(data)
     again = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
     again.trains()
@@ -91,7 +91,7 @@ def test_a_first_start_without_data_is_a_usage_error_still(ddprun_bin, data, tmp
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_on_two_nodes_as_well_who_holds_state_saves_it(ddprun_bin, data, tmp_path, lost):
-    """Rank 0 is the one that wrote the checkpoints before."""
+    """Before, rank 0 wrote the checkpoints."""
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=1, options=["--max-restarts", 1], epochs=100000,
                   checkpoint={"every_steps": 1000000}) as job:
         job.start(2)
@@ -105,7 +105,7 @@ def test_on_two_nodes_as_well_who_holds_state_saves_it(ddprun_bin, data, tmp_pat
         assert jobs.newest_step(job.run_dir) >= step - 1
         for agent in job.agents:
             assert "what the others held is saved" in agent.of("run_ended")[-1]["why"]
-    # With its data it goes on from there.
+    # With its data, the run resumes there.
     data.with_name("gone").rename(data)
     again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", job.run_dir, tmp_path / "job" / "train.json", f"max_steps={step + 5}"])
     assert again.returncode == 0, again.stderr

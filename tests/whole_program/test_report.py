@@ -1,4 +1,4 @@
-"""What `ddprun report` makes of a real run that failed and went on: words, and a page."""
+"""The output of `ddprun report` for a real run that failed and continued: text, and an HTML page."""
 
 import html.parser
 import json
@@ -15,7 +15,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def run_dir(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """Killed in step 18, saved last at 14 (training waits for it)."""
+    """A run that was killed in step 18, with its last save at step 14 (training waits for saves)."""
     folder = tmp_path_factory.mktemp("report")
     data = jobs.write_small_dataset(folder / "data")
     config = jobs.write_config(folder / "train.json", jobs.config(data, checkpoint={"every_steps": 7, "keep": 3, "background": False}))
@@ -29,7 +29,7 @@ def test_steps_and_time_are_accounted_for(ddprun_bin, run_dir):
     report = jobs.report(run_dir)
     first, second = report["rounds"]
     assert (first["from_step"], second["from_step"]) == (0, 14)
-    assert 14 <= first["reached_step"] <= 17  # what was heard of it
+    assert 14 <= first["reached_step"] <= 17  # the progress that the agent received
     assert first["steps_lost"] == report["steps_lost"] == first["reached_step"] - 14
     assert second["reached_step"] == 40
     time = report["time"]
@@ -43,7 +43,7 @@ def test_steps_and_time_are_accounted_for(ddprun_bin, run_dir):
 
 
 class Page(html.parser.HTMLParser):
-    """Checks that tags are closed in order; keeps their attributes."""
+    """Checks that tags are closed in order, and keeps their attributes."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -155,7 +155,7 @@ def test_a_plot_has_numbers_outside_its_curves(ddprun_bin, tmp_path):
 
 @pytest.mark.parametrize("link", ["folder of runs", "run", "report"])
 def test_a_link_that_somebody_made_in_the_folder_for_temporary_files_leads_nowhere(ddprun_bin, tmp_path, link):
-    """The page is written beside the report, where its maker could read it."""
+    """Otherwise the page would be written next to the report, where the maker of the link could read it."""
     everybody = tmp_path / "everybody"
     place = everybody / "torchelastic_x" / "run"
     own = tmp_path / "own" / "run"

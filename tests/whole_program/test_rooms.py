@@ -1,4 +1,5 @@
-"""The rooms: who may include whom, what a pure room may need, and the page that shows it. Each check of the build is also seen to fail."""
+"""The rooms: the allowed includes, the symbols that a pure room may need, and the page that lists them. Each check of the build is also shown to fail
+on a violation."""
 
 import os
 import pathlib
@@ -51,7 +52,7 @@ def archive(folder, text):
 
 
 def test_a_room_that_computes_is_pure(tmp_path):
-    # strtoll under the name that it has since glibc 2.38, whatever is here.
+    # strtoll, under its name since glibc 2.38, whatever version this machine has.
     text = "#include <map>\n#include <stdexcept>\n#include <string>\n" \
            "extern \"C\" long long __isoc23_strtoll(const char*, char**, int);\n" \
            "long long g(const char* text) { return __isoc23_strtoll(text, nullptr, 10); }\nint f(std::map<std::string, int>& m) {\n" \

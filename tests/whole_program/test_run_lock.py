@@ -1,4 +1,4 @@
-"""The lock of a run directory is removed, emptied or lost between starts: the run goes on all the same."""
+"""The lock of a run directory is removed, emptied or lost between starts: the run still resumes."""
 
 import json
 import pathlib

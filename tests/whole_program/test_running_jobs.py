@@ -1,4 +1,4 @@
-"""Running jobs are seen and stopped from another shell: ddprun ps, status, top, logs, stop, stacks and attach."""
+"""Running jobs are observed and stopped from another shell: ddprun ps, status, top, logs, stop, stacks and attach."""
 
 import contextlib
 import fcntl
@@ -108,7 +108,7 @@ def test_the_metrics_port_answers_beside_connections_that_say_nothing(waiting):
 
 
 def test_a_moment_without_descriptors_leaves_no_job_unresponsive(waiting, tmp_path):
-    """A client comes while the agent can open nothing. Afterwards the agent answers again."""
+    """A client connects while the agent cannot open a descriptor. Afterwards the agent answers again."""
     job = waiting()
     path = str(tmp_path / "runtime" / "ddprun" / f"{job.pid}.sock")
     limit = resource.prlimit(job.pid, resource.RLIMIT_NOFILE)
@@ -163,9 +163,9 @@ def test_the_socket_is_the_users_alone(waiting, tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [entry.name for entry in folder.iterdir()] == [f"{job.pid}.sock"]
     assert job.end() == 0
-    folder.chmod(0o755)  # others may have put something there: no job is told through it, and the job runs
+    folder.chmod(0o755)  # other users may have written to the folder: the agent makes no socket in it, and the job runs
     other = waiting(listens=False)
-    later = waiting(XDG_RUNTIME_DIR=str(tmp_path))  # where it finds a place: the one before has tried by then
+    later = waiting(XDG_RUNTIME_DIR=str(tmp_path))  # in a folder that it accepts; the other job has given up on its folder by then
     assert not list(folder.iterdir()) and other.end() == 0 and later.end() == 0
 
 
@@ -189,7 +189,7 @@ def test_a_client_that_says_nothing_or_nonsense_harms_nobody(waiting, tmp_path):
     clients = []
     for text in (b"", b"x" * 8000, b"nonsense\n", *[b"half"] * 20):
         client = socket.socket(socket.AF_UNIX)
-        client.connect(path)  # waits while many wait to be heard
+        client.connect(path)  # waits while many clients are in the queue
         client.settimeout(PATIENCE)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             client.sendall(text)
@@ -251,7 +251,7 @@ def test_an_agent_that_is_stopped_is_said(waiting):
 
 
 def test_all_jobs_are_asked_at_the_same_time(ddprun_bin, tmp_path):
-    """Each answers when both are asked; who asked one after the other would hear nothing from the first."""
+    """Each agent answers only after both were queried. A client that queries one after the other would get no answer from the first."""
     both = threading.Barrier(2)
 
     def status(title):

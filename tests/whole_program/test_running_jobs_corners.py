@@ -1,4 +1,5 @@
-"""Who asks a running job is told the truth in time: readers that go away, narrow terminals, jobs that end or stop meanwhile, and words that mean no job."""
+"""Queries of a running job get correct and timely answers: readers that go away, narrow terminals, jobs that end or stop meanwhile, and names that
+match no job."""
 
 import contextlib
 import fcntl
@@ -26,7 +27,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.fixture
 def many(start):
-    """A script of so many workers that wait for a line of their standard input. All that they write is in files."""
+    """A script of that many workers that wait for a line on standard input. All their output goes to files."""
 
     def start_many(workers=1, body="echo waits", *options):
         job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo goes on; read line; exit 0")
@@ -101,7 +102,7 @@ while True:
 
 
 def test_a_stop_of_a_job_that_ends_at_that_moment(ddprun_bin, tmp_path):
-    """It has ended, so there is nothing to complain of."""
+    """The job has ended, so there is no error to report."""
     (tmp_path / "ddprun").mkdir(mode=0o700)
     with subprocess.Popen([sys.executable, "-c", DIES_WHEN_IT_IS_ASKED_TO_STOP, tmp_path / "ddprun"], stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout.readline() == "listens\n"
@@ -154,7 +155,7 @@ def test_logs_that_are_pipes_are_not_waited_for(ddprun_bin, tmp_path):
 
 
 def test_a_line_without_an_end_is_shown_in_parts(start):
-    """As that of a progress bar, which only goes back to its begin: it is not kept in memory until the job ends."""
+    """For example, a progress bar's line only returns to its beginning. The line is not kept in memory until the job ends."""
     job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo goes on")
     job.until("waits")
     job.until_it_listens()
@@ -166,7 +167,7 @@ def test_a_line_without_an_end_is_shown_in_parts(start):
 
 
 def test_logs_are_followed_without_inotify(many):
-    """A user's editors may have taken all that he may have."""
+    """A user's editors may have used up the user's inotify instances."""
     without = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"', "sh"]
     if subprocess.run([*without, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs a user namespace of its own")
@@ -181,7 +182,7 @@ def test_logs_are_followed_without_inotify(many):
 
 
 def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
-    """Slurm's tasks have the XDG_RUNTIME_DIR of another machine, cron's have none, and `su` leaves that of another user."""
+    """Slurm's tasks have the XDG_RUNTIME_DIR of another machine, cron's have none, and `su` keeps that of another user."""
     job = start("--no-python", "cat", XDG_RUNTIME_DIR="/run/user/of-another-machine")
     socket = pathlib.Path(f"/tmp/ddprun-{os.geteuid()}/{job.pid}.sock")
     jobs.wait_for(socket.exists, "the job's socket")
@@ -192,7 +193,7 @@ def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
 
 
 def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path):
-    """Containers that share /tmp have process ids of their own. From here each agent has yet another one, and from the other container none."""
+    """Containers that share /tmp have separate process ids. Each agent has yet another pid here, and none in the other container."""
     apart = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--pid", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs a user namespace and process ids of its own")
@@ -214,12 +215,12 @@ def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path
                                                       stderr=subprocess.DEVNULL, cwd=tmp_path, env=clean_environment(**variables)))
             ends.callback(job.kill)
             both.append(job)
-            jobs.wait_for(lambda: names() == expected, f"{expected}")  # noqa: B023: it is called at once
+            jobs.wait_for(lambda: names() == expected, f"{expected}")  # noqa: B023: it is called immediately
         jobs.wait_for(lambda: len(running()) == 2, "both jobs")
         pids = running()
         assert {pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in pids} == {"ddprun\n"} and "1" not in pids
         assert running(*apart) == []
-        for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):  # the workers' pids mean other processes here
+        for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):  # the workers' pids belong to other processes here
             refused = jobs.run([ddprun_bin, *words], **variables)
             assert refused.returncode == 2 and "in a container with process ids of its own" in refused.stderr, refused.stderr
         stopped = jobs.run([ddprun_bin, "stop", pids[0]], timeout=60, **variables)
@@ -244,7 +245,7 @@ def test_an_agent_waits_while_another_one_looks_for_a_free_name(ddprun_bin, tmp_
 
 
 def test_an_agent_does_not_wait_at_a_socket_that_nobody_answers(ddprun_bin, tmp_path):
-    """It is of an agent with this pid in another container, which is stopped and has many clients in line."""
+    """The socket belongs to an agent with this pid in another container, which is stopped and has many clients in its queue."""
     folder = tmp_path / "ddprun"
     folder.mkdir(mode=0o700)
     with contextlib.ExitStack() as ends:
@@ -316,7 +317,7 @@ def test_the_recipe_for_node_exporter_tells_of_no_job_that_has_ended(many, tmp_p
 
 @pytest.mark.parametrize("words", [["report", "run", "--html"], ["plot", "run", "--output"]])
 def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun_bin, tmp_path, words):
-    """As root, /dev/stdout would be replaced by a file."""
+    """For root, a rename would replace /dev/stdout by a file."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/report.json").write_text('{"version": 1, "title": "here", "rounds": []}')
     (tmp_path / "run/metrics.jsonl").write_text('{"event":"step","step":1,"loss":5}\n')
@@ -328,7 +329,7 @@ def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun
 
 @pytest.mark.parametrize("used, said", [(2, "2 of 3 restarts used\n"), (7, ", 7 restarts used\n")])
 def test_more_restarts_than_the_budget_has(ddprun_bin, tmp_path, used, said):
-    """Where progress refills it."""
+    """Progress refills the budget."""
     agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "long", "restart_count": used, "max_restarts": 3}})
     agent.start()
     done = jobs.run([ddprun_bin, "status"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))

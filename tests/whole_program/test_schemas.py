@@ -1,4 +1,5 @@
-"""docs/schemas describe every line of metrics.jsonl and of --json: real jobs of each kind are held to them, and so are the names in the sources."""
+"""docs/schemas describe every line of metrics.jsonl and of --json: the output of real jobs of each kind is checked against them, and so are the names
+in the sources."""
 
 import json
 import pathlib
@@ -14,11 +15,11 @@ SCHEMAS = {name: json.loads((ROOT / "docs" / "schemas" / f"{name}.schema.json").
 
 
 def check(name: str, lines: list[dict]) -> set[str]:
-    """Every line is as the schema says of its event. Returns the events that were there."""
+    """Checks every line against the schema of its event. Returns the events that occurred."""
     seen = set()
     for line in lines:
         assert line["event"] in SCHEMAS[name]["$defs"], f"{line} is of no event in docs/schemas/{name}.schema.json"
-        # By its event and not by oneOf, so that the message says what is wrong.
+        # Selects the schema by the event instead of oneOf, so that the message names the error.
         own = {**SCHEMAS[name], "oneOf": [{"$ref": f"#/$defs/{line['event']}"}]}
         problems = [problem.message for of_one in jsonschema.Draft202012Validator(own).iter_errors(line) for problem in of_one.context or [of_one]]
         assert not problems, f"{line}: {problems}"
@@ -131,7 +132,7 @@ def test_a_script_that_prints_and_fails(ddprun_bin, script):
     assert done.returncode == 85, done.stderr
     lines = events(done.stdout)
     assert {"output", "round_failed", "worker_ended"} <= check("events", lines)
-    # docs/exit-codes.md: whose code it is.
+    # docs/exit-codes.md: the origin of an exit code.
     (failed,) = (line for line in lines if line["event"] == "round_failed")
     assert failed["first_cause"]["cause"] == "exit_code" and failed["first_cause"]["exit_code"] == 85
 

@@ -1,5 +1,6 @@
-"""What a script tells with ddprun.step() is in metrics.jsonl and TensorBoard's files of its run directory, each step once whatever fails, and in the
-report. The writer itself is ddptrain's own (tests/trainer/metrics); when lines are written is tests/launcher/report/script_figures_test.cpp."""
+"""The metrics that a script reports with ddprun.step() are in metrics.jsonl and TensorBoard's files of its run directory, each step once whatever
+fails, and in the report. The writer is ddptrain's (tests/trainer/metrics); tests/launcher/report/script_figures_test.cpp tests when lines are
+written."""
 
 import importlib.util
 import json
@@ -14,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
 SCHEMA = json.loads((ROOT / "docs/schemas/metrics.schema.json").read_text(encoding="utf-8"))
 
-# Each step is told: the agent hears of the first and the last of a process, and of those that come 0.2 s apart, so the clock jumps.
+# The clock jumps, so each step is sent. Without jumps the agent receives only the first and last step of a process, and steps 0.2 s apart.
 CLOCK = """
 import itertools, time
 ticks = itertools.count()
@@ -59,14 +60,14 @@ def test_each_step_is_a_line_with_its_figures(job, ddprun_bin, run, tmp_path):
 
 
 def test_a_figure_has_the_step_that_it_was_told_with(job, tmp_path):
-    """The clock stands still after the first step: the second one is told at the end, and its figure with it."""
+    """The clock stands still after the first step: the second step is sent at the end, together with its metric."""
     done = job("time.monotonic = lambda: 0.0\nddprun.step(1, loss=1.0)\nddprun.step(2, loss=2.0)\nddprun.step(3)\n")
     assert done.returncode == 0, done.stderr
     assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 2.0)]
 
 
 def test_a_figure_that_is_no_number_is_said_once_and_left_out(job, tmp_path):
-    """Whatever it raises: the script's loop does not hear of it."""
+    """Whatever the value raises, the script's loop gets no exception."""
     done = job("class Odd:\n    def __float__(self): raise RuntimeError('asked too late')\n    numel = detach = __float__\n"
                "for n in range(1, 4):\n    ddprun.step(n, loss=n, big=10 ** 400, missing=lambda: {}['x'], odd=Odd(), name='x')\nprint('at the end')\n")
     assert done.returncode == 0 and "at the end" in done.stdout, done.stderr
@@ -77,7 +78,7 @@ def test_a_figure_that_is_no_number_is_said_once_and_left_out(job, tmp_path):
 
 @pytest.mark.needs_torch_python
 def test_a_part_of_a_distributed_tensor_is_no_figure(job, tmp_path):
-    """As the norm that FSDP's clip_grad_norm_ gives: to put it together is for all ranks, and only one looks at figures."""
+    """For example, FSDP's clip_grad_norm_ returns such a norm. Only a collective of all ranks could assemble it, but metrics are read on one rank."""
     done = job("import torch, torch.distributed as dist\nfrom torch.distributed.device_mesh import init_device_mesh\n"
                "from torch.distributed.tensor import DTensor, Partial, Replicate\ndist.init_process_group('gloo')\nmesh = init_device_mesh('cpu', (1,))\n"
                "whole, part = (DTensor.from_local(torch.tensor(2.0), mesh, [placement]) for placement in (Replicate(), Partial()))\n"
@@ -89,7 +90,8 @@ def test_a_part_of_a_distributed_tensor_is_no_figure(job, tmp_path):
 
 @pytest.mark.needs_torch_python
 def test_a_tensor_has_the_value_that_it_was_told_with(job, tmp_path):
-    """It is sent with a later step, when the script has changed it. What needs a gradient is told without PyTorch's warning."""
+    """It is sent with a later step, when the script has changed the tensor. A tensor that requires a gradient is reported without PyTorch's
+    warning."""
     done = job("import torch, numpy\nrunning, array = torch.tensor(5.0), numpy.array([5.0])\n"
                "leaf = torch.ones((), requires_grad=True)\n"
                "time.monotonic = lambda: 0.0\nddprun.step(1)\n"
@@ -102,7 +104,7 @@ def test_a_tensor_has_the_value_that_it_was_told_with(job, tmp_path):
 
 
 def test_a_restart_leaves_each_step_once(job, tmp_path):
-    """It dies at step 7, and goes on after step 4, where its checkpoint was."""
+    """The script dies at step 7 and resumes after step 4, where its checkpoint was."""
     done = job("for n in range(1 if ddprun.restart == 0 else 5, 11):\n    ddprun.step(n, loss=n + 100 * ddprun.restart)\n"
                "    if n == 4: ddprun.saved(4)\n    if n == 7 and ddprun.restart == 0: os._exit(3)\n", "--max-restarts", "1")
     assert done.returncode == 0, done.stderr
@@ -118,7 +120,7 @@ def test_another_start_goes_on_or_begins_a_new_file(job, tmp_path):
     assert job(body.replace("'1'", "'4'")).returncode == 0
     assert steps(tmp_path) == [1, 2, 3, 4, 5, 6]
     assert [line["step"] for line in lines(tmp_path) if line["event"] == "resume"] == [3]
-    assert job(body).returncode == 0  # from the beginning: the earlier run's figures are kept aside
+    assert job(body).returncode == 0  # from the beginning: the earlier run's metrics are kept in another file
     assert steps(tmp_path) == [1, 2, 3]
     assert len((tmp_path / "run/metrics-1.jsonl").read_text().splitlines()) == 7
 

@@ -1,4 +1,4 @@
-"""A script that runs out of memory: what it is told when it is started anew, and that the same again is not tried for ever."""
+"""A script that runs out of memory: the information that it gets at its restart, and the limit on identical attempts."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""The store of scripts at MASTER_PORT: it outlives rank 0, is new in each round, keeps to its addresses, dies with the job, and costs nothing
-where no worker asks for it. Most workers speak its protocol without torch; a few tests are of torch's own clients."""
+"""The store of scripts at MASTER_PORT: it outlives rank 0, starts empty in each round, listens only on its addresses, ends with the job, and costs
+nothing if no worker needs it. Most workers speak its protocol without torch; a few tests use torch's own clients."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ ENV = {"PYTHONPATH": str(HERE), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEB
 
 @pytest.fixture
 def job(ddprun_bin, run, tmp_path):
-    """job(body, *options): two workers of that script, run to their end."""
+    """job(body, *options): runs two workers of that script to their end."""
 
     def go(body: str, *options: str, timeout: float = 60, **env: str):
         (tmp_path / "train.py").write_text("import os, signal, socket, sys\nimport tcp_store\nrank = int(os.environ['RANK'])\n"
@@ -46,7 +46,7 @@ else:
 
 @pytest.mark.parametrize("options", [["--standalone"], None], ids=["free port", "named port"])
 def test_each_round_has_a_new_one(job, options):
-    """Rank 0 dies with a connection open; the other rank is stopped with one. The next round finds no key."""
+    """Rank 0 dies with a connection open, and the other rank is stopped with one open. The next round finds no key."""
     done = job("""
 store = tcp_store.Store()
 if round_ == 0:
@@ -106,8 +106,8 @@ except ConnectionError as reason:
 
 @pytest.mark.parametrize("where", [[], ["--nnodes", "1:2", "--node-rank", "0", "--master-addr", "127.0.0.1"]], ids=["one machine", "several"])
 def test_a_lack_of_descriptors_delays_new_clients_only(job, where):
-    """No client leaves, so none gives a descriptor back. On several machines the agent passes the new client to the store, and a client
-    that is lost there is closed soon: hence the wait."""
+    """No client leaves, so no descriptor is freed. On several machines the agent passes the new client to the store. A client that is lost on this
+    way is closed soon: hence the wait."""
     done = job("""
 import resource, select, struct
 socket.setdefaulttimeout(20)
@@ -126,7 +126,7 @@ print(struct.unpack("=I", late.recv(4))[0])
     assert where or done.stderr.count("\n") == 1, done.stderr
 
 
-# ---- who may do what ----
+# ---- permissions ----
 
 
 def test_an_unknown_query_cuts_off_its_client_with_one_line(job):
@@ -170,7 +170,7 @@ print(store.ping())
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 def test_another_user_who_is_gone_at_once_leaves_no_key(job):
-    """The kernel knows nobody any more whose connection was reset, but it still has the bytes."""
+    """After a reset, the kernel no longer knows the user of the connection, but it still has the bytes."""
     done = job("""
 import struct
 hello = struct.pack("=BI", tcp_store.VALIDATE, 0x3C85F7CE)
@@ -193,7 +193,7 @@ print(tcp_store.Store().num_keys())  # a client that comes after them
 
 
 def test_another_name_of_this_machine_is_a_way_in(job):
-    """A name may mean any address of this machine: all of them listen then, for clients of this machine."""
+    """A name may mean any address of this machine. In that case the store listens on all of them, for clients of this machine."""
     done = job("""
 os.environ["MASTER_ADDR"] = "127.0.1.1"
 print(tcp_store.Store().ping(), *sorted(tcp_store.listening()))
@@ -202,7 +202,7 @@ print(tcp_store.Store().ping(), *sorted(tcp_store.listening()))
     assert done.stdout in ("77 ::\n", "77 0.0.0.0\n")
 
 
-# ---- without it ----
+# ---- without the store ----
 
 
 HOSTED = """
@@ -234,7 +234,7 @@ def test_another_word_is_refused(run, ddprun_bin):
 
 
 def test_ranks_of_all_nodes_share_it(nodes, script, tmp_path):
-    """Rank 0's node has it, whichever node leads; the other node's agent has it turned off, which changes nothing there."""
+    """The store runs on rank 0's node, whichever node leads. The other node's agent has it switched off, which has no effect there."""
     job = script(f"""exec env PYTHONPATH={HERE} {sys.executable} -c '
 import os, tcp_store
 store = tcp_store.Store()
@@ -254,7 +254,7 @@ else:
 
 
 def test_a_restart_after_rank_0_was_done_has_the_same_port_again(nodes, script, tmp_path):
-    """Its node has nothing to sweep then, but the store of the round before still listens there."""
+    """Rank 0's node has no worker to clean up then, but the store of the previous round still listens there."""
     job = script(f"""exec env PYTHONPATH={HERE} {sys.executable} -c '
 import os, sys, tcp_store
 store = tcp_store.Store()

@@ -1,4 +1,5 @@
-"""A worker program of a user's own project, outside of the sources: built against what `cmake --install` has brought, moved elsewhere."""
+"""A worker program in a user's own project, outside of the sources: built against the files that `cmake --install` has installed, after they were
+moved elsewhere."""
 
 import os
 import pathlib
@@ -16,7 +17,7 @@ from test_own_worker import points  # noqa: F401
 
 @pytest.fixture
 def installed(build, tmp_path) -> pathlib.Path:  # noqa: F811
-    """Not where it was installed to: nothing of it may know that place."""
+    """The installed files, moved away from their prefix: none of them may depend on that path."""
     if not (build / "sdk/libddprun_worker.a").exists() or not shutil.which("c++"):
         pytest.skip("needs a build with the trainer, and a compiler")
     (tmp_path / "first").mkdir()

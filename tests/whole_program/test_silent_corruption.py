@@ -1,5 +1,5 @@
-"""A bit of one rank's weights changes and nobody is told. Where states are compared, the rank is named and the run ends with the bits
-of one to which nothing happened; where nothing is wrong, nothing is found."""
+"""A bit of one rank's weights changes without any error. If states are compared, the rank is named and the run ends with the bits of an undisturbed
+run. Without corruption, nothing is reported."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ class Trained:
     def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *flags, compare: int = 1, **changes):
         folder.mkdir()
         self.run_dir = folder / "run"
-        # Not in the background, so that a checkpoint is there when the next step begins.
+        # Saves in the foreground, so that a checkpoint exists when the next step begins.
         changes["checkpoint"] = {"background": False, **changes.get("checkpoint", {})}
         config = jobs.write_config(folder / "train.json", jobs.config(dataset, **{"ddp": {"compare_every_steps": compare}, **changes}))
         self.ended: subprocess.CompletedProcess = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", self.run_dir, *flags, config])
@@ -42,7 +42,7 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def undisturbed(ddprun_bin, data, tmp_path_factory):
-    """Runs that compare nothing and to which nothing happened."""
+    """Undisturbed runs without comparisons."""
     runs = {}
 
     def of(workers: int, **changes) -> Trained:
@@ -79,12 +79,12 @@ def test_of_two_both_are_named_and_none_is_kept(ddprun_bin, data, tmp_path, undi
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert "the training states of ranks 0 and 1 differ after step 11" in trained.ended.stderr
     assert "nobody can tell whose is right, so none is kept" in trained.ended.stderr
-    assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]  # the newest checkpoint before that
+    assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]  # the newest checkpoint before the flip
 
 
 @pytest.mark.parametrize("workers,went_on", [(2, ("restart", 7)), (3, ("regroup", 14))])
 def test_what_differs_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, workers, went_on):
-    # Compared only where a checkpoint is due: at steps 7, 14, 21, ...
+    # States are compared only where a checkpoint is due: at steps 7, 14, 21, ...
     trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "flip rank=0 step=14", compare=1000)
     trained.assert_ended_as(undisturbed(workers))
     assert trained.failed_rounds == [("corrupt_state", went_on[0])], trained.ended.stderr
@@ -95,14 +95,14 @@ def test_what_differs_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, work
 
 def test_a_change_between_comparisons_is_found_by_the_next_one(ddprun_bin, data, tmp_path, undisturbed):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--recovery", "checkpoint", "--chaos", "flip rank=1 step=9", compare=4)
-    trained.assert_ended_as(undisturbed(3))  # from step 7: what that rank did to the others' weights is gone as well
+    trained.assert_ended_as(undisturbed(3))  # from step 7: the changes that this rank caused in the others' weights are undone as well
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert trained.report["rounds"][0]["first_cause"]["step"] == 12
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_nothing_is_found_where_nothing_is_wrong(ddprun_bin, data, tmp_path, undisturbed, workers):
-    """With batch norm, whose buffers each rank computes from its own samples, with accumulation, and after ranks were replaced."""
+    """The runs have batch norm (each rank computes its buffers from its own samples), accumulation and replaced ranks."""
     trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
     trained.assert_ended_as(undisturbed(workers, **BATCH_NORM))
     assert trained.failed_rounds == [("signal", "regroup")], trained.ended.stderr
@@ -113,7 +113,7 @@ def test_a_regroup_finds_what_nobody_looked_for(ddprun_bin, data, tmp_path):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", faults, compare=0)
     assert trained.ended.returncode == 0, trained.ended.stderr
     assert trained.failed_rounds == [("signal", "regroup"), ("corrupt_state", "restart")], trained.ended.stderr
-    # Step 16 if the exit of rank 2 reset a connection that still carried data of step 17.
+    # Step 16, if rank 2's exit reset a connection that still carried data of step 17.
     found = re.search(r"the training states of ranks 0 to 2 differ after step (\d+)", trained.ended.stderr)
     assert found and found[1] in ("16", "17"), trained.ended.stderr
 

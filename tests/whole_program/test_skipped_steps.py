@@ -1,5 +1,5 @@
-"""A step whose loss or gradients are not finite changes nothing where the config says "not_finite": "skip", on every number of workers, through
-kills and resumes; and too many of them one after the other end the run."""
+"""With "not_finite": "skip" in the config, a step whose loss or gradients are not finite changes nothing, on every number of workers, through kills
+and resumes. Too many skipped steps in a row end the run."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ import numpy
 import pytest
 from safetensors.numpy import load_file
 
-HUGE = 1e30  # its square is no float32, and its gradient is one: only the loss tells
+HUGE = 1e30  # its square overflows float32, but its gradient is a finite float32: only the loss shows the overflow
 
 
 def table(folder: pathlib.Path, bad: set[int], value: float = HUGE) -> None:
@@ -57,7 +57,7 @@ def values(run_dir: pathlib.Path) -> dict:
 
 
 def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
-    """One number of the data is too large for one step's loss."""
+    """One number of the data makes one step's loss overflow."""
     kinds = ("model", "optimizer", "average")
     given = config(tmp_path, bad={40})
     done = train(ddprun_bin, tmp_path / "calm", given)
@@ -72,21 +72,21 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
     assert_unchanged(tmp_path / "calm", bad, *kinds)
     jobs.assert_each_sample_once(tmp_path / "calm", epochs=1, samples=96)
 
-    # Of one worker: the same step, and weights that differ by rounding.
+    # With one worker the same step is skipped, and the weights differ by rounding.
     train(ddprun_bin, tmp_path / "alone", given, workers=1)
     assert skipped(tmp_path / "alone") == skipped(tmp_path / "calm")
     assert_unchanged(tmp_path / "alone", bad, *kinds)
     alone, calm = (tensors(tmp_path / run, 12, "model")["model"] for run in ("alone", "calm"))
     assert all(numpy.allclose(alone[name], calm[name], rtol=1e-4, atol=1e-5) for name in calm)
 
-    # Where no step's loss is looked at but the first's and the last's; and through kills around that step.
+    # The same if only the first and the last step's losses are read, and through kills around that step.
     train(ddprun_bin, tmp_path / "unseen", given, "log.every_steps=100")
     for name, fault in (("before", f"kill rank=1 step={bad - 1} phase=optimizer"), ("behind", f"kill rank=0 step={bad}")):
         train(ddprun_bin, tmp_path / name, given, DDPTRAIN_FAULT=fault)
         assert len(jobs.report(tmp_path / name)["rounds"]) > 1 and skipped(tmp_path / name) == skipped(tmp_path / "calm")
     for steps in (bad, 0):
         train(ddprun_bin, tmp_path / "resumed", given, f"max_steps={steps}")
-    # A run whose data are good, in which another cause makes the same step not finite.
+    # A run with good data, in which another cause makes the same step non-finite.
     train(ddprun_bin, tmp_path / "poisoned", config(tmp_path, bad=set()), DDPTRAIN_FAULT=f"nan rank=1 step={bad - 1}")
     for name in ("unseen", "before", "behind", "resumed", "poisoned"):
         assert jobs.weights_digest(tmp_path / name) == jobs.weights_digest(tmp_path / "calm"), name
@@ -94,14 +94,14 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
 
     stopped = train(ddprun_bin, tmp_path / "stopped", config(tmp_path, bad={40}, not_finite="stop"), code=88)
     assert f"the loss of step {bad} is NaN or infinite" in stopped.stderr
-    # Such a run continues with the other rule: the key may change.
+    # Such a run continues with the other rule: the key may change between starts.
     train(ddprun_bin, tmp_path / "stopped", given, "not_finite=skip")
     assert jobs.weights_digest(tmp_path / "stopped") == jobs.weights_digest(tmp_path / "calm")
 
 
 def test_workers_without_samples_skip_the_same_steps(ddprun_bin, ddptrain_bin, tmp_path):
-    """They put a sample through that counts for nothing: not the bad one, unless its step is bad anyway."""
-    given = config(tmp_path, bad={0}, batch_size=19)  # of 96: the last batch is one sample
+    """Such workers process a sample of weight 0. They do not choose the bad one, unless their step contains it anyway."""
+    given = config(tmp_path, bad={0}, batch_size=19)  # of 96: the last batch has one sample
     for workers in (1, 3):
         train(ddprun_bin, tmp_path / str(workers), given, "epochs=2", workers=workers)
     assert skipped(tmp_path / "1") == skipped(tmp_path / "3") and skipped(tmp_path / "1")[-1] == 2
@@ -110,7 +110,7 @@ def test_workers_without_samples_skip_the_same_steps(ddprun_bin, ddptrain_bin, t
 
 
 def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin, tmp_path):
-    """Running means have seen the batch by then."""
+    """Without a repair, its running means would contain the skipped batch."""
     data = jobs.write_small_dataset(tmp_path / "data")
     given = jobs.write_config(tmp_path / "train.json", jobs.config(
         data, model={"type": "resnet20"}, epochs=1, batch_size=4, not_finite="skip", checkpoint={"every_steps": 1, "keep": 99}, max_steps=4, eval_every_epochs=0,
@@ -124,7 +124,7 @@ def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin
 
 
 def test_a_skipped_step_lowers_the_scale_of_fp16_no_further_than_the_scaler(ddprun_bin, ddptrain_bin, tmp_path):
-    """One step in each epoch, for ever: each would halve it, until gradients vanish."""
+    """Each epoch has one such step. If each halved the scale for good, gradients would vanish."""
     given = config(tmp_path, bad={40}, precision="fp16", grad_scaler={"init_scale": 2}, epochs=6)
     train(ddprun_bin, tmp_path / "run", given)
     assert skipped(tmp_path / "run")[-1] == 6
@@ -132,7 +132,7 @@ def test_a_skipped_step_lowers_the_scale_of_fp16_no_further_than_the_scaler(ddpr
 
 
 def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
-    """Counted through a resume; steps between them do not count."""
+    """The count continues through a resume. Skipped steps with good steps between them do not count."""
     given = config(tmp_path, bad=set(range(96)), max_skipped_steps=3)
     train(ddprun_bin, tmp_path / "run", given, "max_steps=2")
     assert values(tmp_path / "run")["skipped_steps.in_a_row"] == "2"
@@ -143,7 +143,7 @@ def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_
 
 
 def test_infinite_gradients_of_fp16_that_no_scale_makes_finite_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
-    """Each loss is a number, but its gradient is above float16's largest whatever it is multiplied by."""
+    """Each loss is finite, but its gradient is above float16's largest number at every scale."""
     given = config(tmp_path, bad=set(range(96)), precision="fp16", not_finite="stop", epochs=2, value=1e18)
     done = train(ddprun_bin, tmp_path / "run", given, code=88)
     assert "a gradient of step 18 is NaN or infinite, although the loss scale of fp16 has fallen to 0.5" in done.stderr

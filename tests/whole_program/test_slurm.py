@@ -1,9 +1,9 @@
-"""Agents that Slurm starts: no flags about nodes, its signals, its requeueing. On a real cluster of two hosts (slurm.py)."""
+"""Agents that Slurm starts: no options about nodes, Slurm's signals, and its requeueing. Runs on a real cluster of two hosts (slurm.py)."""
 
 import jobs
 import pytest
 
-EPOCHS = 60  # a few seconds: there has to be something left to interrupt
+EPOCHS = 60  # a few seconds, so that the job can be interrupted
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(config, ddprun_bin, ddptrain_bin, tmp_path_factory):
-    """The same training, undisturbed, by two workers of one machine."""
+    """The same training by two undisturbed workers on one machine."""
     folder = tmp_path_factory.mktemp("alone")
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", config])
     assert done.returncode == 0, done.stderr
@@ -22,7 +22,7 @@ def alone(config, ddprun_bin, ddptrain_bin, tmp_path_factory):
 
 
 def batch(slurm, folder, *lines: str) -> str:
-    """Submits the script; its job's number. What it writes goes to folder/batch.out."""
+    """Submits the script and returns its job id. Its output goes to folder/batch.out."""
     (folder / "batch.sh").write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
     done = slurm.run("sbatch", "--parsable", "--requeue", "--open-mode=append", "--nodes=2", "--ntasks-per-node=1", "-o", folder / "batch.out",
                      folder / "batch.sh")
@@ -39,7 +39,7 @@ def test_a_step_needs_no_flags(slurm, config, alone, ddprun_bin, tmp_path):
 
 
 def test_a_preempted_job_is_requeued_and_goes_on(slurm, config, alone, ddprun_bin, tmp_path):
-    """The line of docs/exit-codes.md, and SIGTERM as Slurm sends it to a step."""
+    """The line of docs/exit-codes.md, with SIGTERM as Slurm sends it to a step."""
     run = tmp_path / "run"
     number = batch(slurm, tmp_path, 'echo "start ${SLURM_RESTART_COUNT:-0}"',
                    f"srun {ddprun_bin} --run-dir {run} {config} " + '|| case $? in 85|143) scontrol requeue "$SLURM_JOB_ID";; esac')

@@ -1,5 +1,5 @@
-"""ddprun.snapshot() and ddprun.restore(): a script that dies at any moment goes on from the newest step that all ranks have, with the losses of a run that
-nobody disturbed; a copy that is torn, of another shape, or too large for the memory is not taken, and the job goes on."""
+"""ddprun.snapshot() and ddprun.restore(): a script that dies at any moment resumes from the newest step that all ranks have, with the losses of an
+undisturbed run. A copy that is torn, has another shape or is too large for the memory is not used, and the job continues."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHO
 
 @pytest.fixture
 def policy(tmp_path):
-    """A death in the first second is no crash loop here."""
+    """A restart policy under which a death in the first second is not a crash loop."""
     (tmp_path / "policy.json").write_text('{"pause": {"instant_s": 0}}')
     return ["--restart-policy", tmp_path / "policy.json"]
 
@@ -37,7 +37,7 @@ def job(ddprun_bin, run, tmp_path):
 
 # ---- kills ----
 
-# Two ranks that add up a number of each in every step; a megabyte of state, random numbers of their own.
+# Two ranks that sum up a number of each in every step. Each has a megabyte of state and its own random numbers.
 LOCKSTEP = """
 import ctypes, hashlib, random, signal, socket, struct
 steps, kills, seed, out = int(os.environ["STEPS"]), int(os.environ["KILLS"]), int(os.environ["SEED"]), os.environ["OUT"]
@@ -88,7 +88,7 @@ with open("%s.%d" % (out, ddprun.rank), "a") as log:
 
 
 def losses(out: pathlib.Path) -> dict[int, dict[int, set[str]]]:
-    """By rank and step: the lines that were written, more than one where a step was done again. A line that was cut off is none."""
+    """The lines that were written, by rank and step. A repeated step has several lines. An incomplete line does not count."""
     found: dict[int, dict[int, set[str]]] = {0: {}, 1: {}}
     for rank, steps in found.items():
         for line in out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]:
@@ -98,7 +98,7 @@ def losses(out: pathlib.Path) -> dict[int, dict[int, set[str]]]:
 
 
 def newest(out: pathlib.Path) -> int:
-    """The step that any rank has come to. A rank that was lost in the last kill may have been one ahead of where all went on."""
+    """The newest step of any rank. A rank that was lost in the last kill may have been one step ahead of the step from which all resumed."""
     return max(max(steps) for steps in losses(out).values())
 
 
@@ -132,7 +132,7 @@ def test_a_killed_ddp_script_has_the_losses_of_one_that_was_not(ddprun_bin, run,
 
     done = train(kills, 30, "out")
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
-    # Where Gloo tells the survivor before the agent hears of the death, the survivor is the first to fail.
+    # If Gloo reports the death to the survivor before the agent notices it, the survivor is the first to fail.
     assert len(re.findall(r"^ddprun: restart \d+ of", done.stderr, re.M)) == kills and "signal 9 (SIGKILL)" in done.stderr
     begins = [int(n) for n in re.findall(r"^begins after (\d+)$", done.stdout, re.M)]
     assert begins[::2] == begins[1::2] == sorted(begins[::2]) and len(begins) == 2 * (kills + 1)
@@ -141,9 +141,9 @@ def test_a_killed_ddp_script_has_the_losses_of_one_that_was_not(ddprun_bin, run,
     check_same(tmp_path / "out", tmp_path / "expected", 30)
 
 
-# ---- what is restored ----
+# ---- the restored state ----
 
-# Both ranks get here before one of them dies.
+# Both ranks arrive here before one of them dies.
 AGAIN = """
 if ddprun.restart == 0:
     open("done.%d" % ddprun.rank, "w").close()
@@ -166,7 +166,7 @@ def test_the_state_and_the_random_numbers_go_on(job):
 
 
 def test_the_newest_step_that_all_ranks_have(job):
-    """Rank 1 has not taken the last one. Nobody has told a step, so snapshots are counted."""
+    """Rank 1 has not taken the last snapshot. The script reports no steps, so snapshots are counted instead."""
     done = job("kept = ddprun.restore()\nprint('kept', kept, flush=True)\n"
                "if kept is None:\n    for n in range(1, 6 - ddprun.rank):\n        ddprun.snapshot({'n': n})\n" + AGAIN,
                "--max-restarts", "1", "--nproc-per-node", "2")
@@ -175,7 +175,7 @@ def test_the_newest_step_that_all_ranks_have(job):
 
 
 def test_a_worker_that_begins_anew_forgets_what_was_before(job):
-    """Round 1 does not restore, and keeps step 2: round 2 finds that, and not step 9 of round 0."""
+    """Round 1 does not restore, and keeps step 2: round 2 finds this step, and not step 9 of round 0."""
     done = job("if ddprun.restart == 2:\n    print('kept', ddprun.restore(), flush=True)\nelse:\n    ddprun.snapshot({'n': 9 - 7 * ddprun.restart}, step=9 - 7 * ddprun.restart)\n"
                "    os._exit(3)\n", "--max-restarts", "2")
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ def test_a_worker_that_begins_anew_forgets_what_was_before(job):
 
 
 def test_a_copy_that_was_cut_off_is_not_restored(job):
-    """Where the newest is torn in its bytes, its header or not closed, or names more bytes than there are, the one before it serves."""
+    """The newest copy has torn bytes or a torn header, was not closed, or claims more bytes than exist. The copy before it is used."""
     forged = "from ddprun import _snapshot as s\nraw = s._header_of({**own.header(), 'buffers': 1 << %d})\nmemory[own._begin:own._begin + len(raw)] = raw"
     damage = {"bytes": "memory[own._begin + 4096 + 100] ^= 1", "header": "memory[own._begin + 20] ^= 1", "open": "own.clear()",
               "beyond the file": forged % 60, "sparse": forged % 39}
@@ -223,7 +223,7 @@ def test_ranks_that_are_all_told_local_rank_0_keep_copies_of_their_own(job, how)
 
 
 class Node:
-    """The memory of a node. All of its ranks are in this process, each with what a worker has of its own."""
+    """The snapshot memory of a node. All its ranks are in this process, each with the state that a worker process has."""
 
     def __init__(self, ranks: int, places: int = 0):
         self.file = os.memfd_create("test")
@@ -233,7 +233,7 @@ class Node:
         self.begin_round(ranks)
 
     def begin_round(self, ranks: int, turned: int = 0) -> list[_snapshot.Snapshots]:
-        """The workers of the one before are gone, and what they have kept is there. turned: how far ranks are from their places."""
+        """Begins a round: the workers of the previous round are gone, and their snapshots still exist. turned: by how much ranks are shifted."""
         self.round += 1
         self.ranks = [_snapshot.Snapshots(f"/proc/self/fd/{self.file}:{(rank + turned) % ranks}", rank, ranks, self.round, self.say)
                       for rank in range(ranks)]
@@ -265,16 +265,16 @@ def node():
 
 @pytest.mark.parametrize("replicated", [True, False])
 def test_a_step_that_was_done_anew_is_not_taken_for_the_one_before(node, replicated):
-    """A rank had been one step ahead when all went back. In the next round the other one has that step as well, and it is another one."""
+    """A rank had been one step ahead when all returned. In the next round the other rank has that step as well, but with a different state."""
     one = node(2)
     first, second = one.ranks
     for n in (9, 10):
         for rank in one.ranks:
             rank.take({"n": n, "round": 0}, n, replicated)
-    second.take({"n": 11, "round": 0}, 11, replicated)  # the first is killed before it has done so
+    second.take({"n": 11, "round": 0}, 11, replicated)  # the first rank is killed before it has kept this step
     first, second = one.begin_round(2)
     assert one.restore() == [{"n": 10, "round": 0}] * 2
-    first.take({"n": 11, "round": 1}, 11, replicated)  # the second is killed before it has done so
+    first.take({"n": 11, "round": 1}, 11, replicated)  # the second rank is killed before it has kept this step
     one.begin_round(2)
     assert one.restore() == [{"n": 10, "round": 0}] * 2
     for rank in one.ranks:
@@ -295,7 +295,7 @@ def test_ranks_that_began_anew_have_no_step_in_common_with_those_before(node):
 
 
 def test_snapshots_are_counted_alike_after_a_restore(node):
-    """The second rank goes on from a copy of the first."""
+    """The second rank resumes from a copy of the first."""
     one = node(2)
     for n in range(1, 5):
         one.ranks[0].take({"n": n}, None, True)
@@ -309,7 +309,7 @@ def test_snapshots_are_counted_alike_after_a_restore(node):
 
 
 def test_all_ranks_find_room_where_all_fit(node, monkeypatch):
-    """What others have taken is not needed any more: all of the memory is used in the end, but for a bit."""
+    """Memory that other ranks have reserved is not needed a second time: in the end nearly all memory is used."""
     size, ranks = 2 << 20, 4
     one = node(ranks)
 
@@ -324,7 +324,7 @@ def test_all_ranks_find_room_where_all_fit(node, monkeypatch):
 
 @pytest.mark.parametrize("left,fits", [(7, True), (5, False)])
 def test_memory_that_another_worker_takes_meanwhile_counts_once(node, monkeypatch, left, fits):
-    """It is gone from what is left, and was still missing when this rank looked. Nothing is written to it yet."""
+    """That memory is already missing from the free memory, but was still free when this rank looked. Nothing is written to it yet."""
     size = 2 << 20
     one = node(2)
     looks = []
@@ -335,8 +335,8 @@ def test_memory_that_another_worker_takes_meanwhile_counts_once(node, monkeypatc
         looks.append(left << 20)
         return looks[-1]
 
-    # Both generations of two workers are a bit more than 8 MiB, of which 2 MiB are taken now. How much more depends on what the process
-    # has imported: the state of each random generator is in a snapshot.
+    # Two generations of two workers take a bit more than 8 MiB; 2 MiB are in use now. The exact size depends on the modules that the process has
+    # imported: a snapshot contains the state of each random generator.
     monkeypatch.setattr(_snapshot, "room", room)
     assert one.ranks[0].take({"x": bytes(size)}, 1, False) == fits and len(looks) == 2
     assert re.fullmatch(r"snapshots take 2 x 2\.0\d MiB of memory for each worker" if fits else
@@ -346,7 +346,7 @@ def test_memory_that_another_worker_takes_meanwhile_counts_once(node, monkeypatc
 
 @pytest.mark.parametrize("replicated", [True, False])
 def test_a_rank_reads_what_lies_in_its_own_place_only(node, monkeypatch, replicated):
-    """All copies of a node are read once for what the ranks tell each other, and that of the step once more by each rank."""
+    """Each copy of a node is read once for the exchange between ranks, and the chosen step's copy once more by each rank."""
     size, ranks = 1 << 20, 6
     one = node(ranks)
     for n in (1, 2):
@@ -366,7 +366,7 @@ def test_a_rank_reads_what_lies_in_its_own_place_only(node, monkeypatch, replica
 
 
 def test_a_copy_in_the_place_of_a_rank_that_is_gone_serves_all(node):
-    """Whoever comes into its place vouches for it, as another rank as well."""
+    """The rank that takes its slot offers the copy, even under another rank number."""
     one = node(3)
     one.ranks[2].take({"n": 7}, 7, True)
     for turned in (0, 1):
@@ -422,7 +422,7 @@ def test_a_state_of_another_shape_is_refused_plainly(job):
 
 @pytest.mark.needs_torch_python
 def test_tensors_of_every_kind_are_the_same_again(job):
-    """Bytes, shapes, order in memory, tied weights, Parameters, numpy arrays and all random states; floating types without numpy's like."""
+    """Bytes, shapes, memory order, tied weights, Parameters, numpy arrays and all random states, and floating types that numpy lacks."""
     done = job("""
 import numpy, random, torch
 torch.manual_seed(1); numpy.random.seed(2); random.seed(3)
@@ -452,7 +452,7 @@ print("the same", flush=True)
 
 @pytest.mark.needs_torch_python
 def test_what_torch_save_keeps_is_kept(job):
-    """Learnt tensors that are no Parameter, shared storages, strides of one element, and `like` with a cycle or a method named shape."""
+    """Trained tensors that are not Parameters, shared storages, strides of one-element tensors, and a `like` with a cycle or a method named shape."""
     done = job("""
 import torch
 class Named:
@@ -490,7 +490,7 @@ def test_a_bare_storage_is_refused_at_the_snapshot(job):
 
 @pytest.mark.needs_torch_python
 def test_tensors_are_restored_on_the_cpu_whatever_the_default_device_is(job):
-    """The random state is a tensor as well, and a sparse one makes itself of others."""
+    """The random state is a tensor as well, and a sparse tensor is built from other tensors."""
     done = job("""
 import torch
 torch.set_default_device("meta")
@@ -518,7 +518,7 @@ def test_outside_a_job_it_does_nothing():
 
 
 def test_ranks_of_two_nodes_agree(nodes, tmp_path):
-    """Over the coordinator's store. Each node's copy is its own; ranks of the second node are one step behind."""
+    """They agree over the coordinator's store. Each node has its own copy; ranks of the second node are one step behind."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\nkept = ddprun.restore()\nprint('kept', ddprun.rank, kept, flush=True)\n"
                                        "if kept is None:\n    for n in range(1, 5 - ddprun.rank):\n        ddprun.snapshot({'n': n, 'rank': ddprun.rank}, step=n)\n" + AGAIN)
     port = jobs.free_port()

@@ -1,5 +1,5 @@
-"""Faults of all kinds, drawn from a seed, injected into a real job by --chaos: in the end the weights are those of the undisturbed
-run, the report has counted each fault, and nothing is left. bench/soak_bench.py is the long form."""
+"""Faults of all kinds, drawn from a seed, which --chaos injects into a real job. At the end the weights equal those of the undisturbed run, the
+report has counted each fault, and no process or file is left. bench/soak_bench.py is the long form."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from disks import stalling_disk
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> rehearsal.Place:
-    """With an undisturbed run."""
+    """A place with the result of an undisturbed run."""
     return rehearsal.Place(tmp_path_factory.mktemp("soak"))
 
 

@@ -1,4 +1,4 @@
-"""Rules of the sources that no compiler checks."""
+"""Rules for the sources that no compiler checks."""
 
 import collections
 import pathlib
@@ -8,18 +8,18 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# What is declared at the margin inside an anonymous namespace: a function, a constant, a class. Aliases may be repeated.
+# Unindented declarations inside an anonymous namespace: functions, constants, classes. Aliases may be repeated.
 DECLARED = re.compile(r"(?! |using|namespace|return|template|TEST|INSTANTIATE|public|private)(?:\[\[\w+\]\] )?(?:[\w:<>,&* ]+?[ &*])(\w+)(?: final)?(?:\(|\{| =|;| : | \{)")
-# Every folder of ours that has sources. A test's folder is joined with the others of its program, so those are looked at together.
+# Every folder of ours with sources. The test folders of one program are compiled together, so they are checked together.
 ROOMS = sorted({str(file.parent.relative_to(ROOT)) for top in ("cmd", "common", "launcher", "rendezvous", "trainer")
                 for file in (ROOT / top).rglob("*.[ch]pp")})
 TESTS = ["tests/common", "tests/rendezvous", "tests/launcher",
          *sorted(f"tests/trainer/{folder.name}" for folder in (ROOT / "tests" / "trainer").iterdir() if folder.is_dir())]
-OVERLOADS = {"to_json", "from_json"}  # found by their argument's type
+OVERLOADS = {"to_json", "from_json"}  # overloads that differ in their argument's type
 
 
 def declared_at(file):
-    """Names and lines; of a header, what it defines for all."""
+    """Names and lines of the declarations; of a header, its definitions for all includers."""
     anonymous = False
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if line == "namespace {":
@@ -32,8 +32,8 @@ def declared_at(file):
 
 @pytest.mark.parametrize("room", [*ROOMS, *TESTS])
 def test_files_that_are_compiled_together_declare_no_name_twice(room):
-    """All builds but the debug preset's join files (unity builds), where a second function of that name would be an overload that may be
-    called instead of the first. And a function that is there twice belongs in a header of its own."""
+    """All builds except the debug preset's join files (unity builds). There, a second function of that name would be an overload, which may be called
+    instead of the first. A function that exists twice belongs in a header."""
     places = collections.defaultdict(dict)
     files = (ROOT / room).rglob("*.[ch]pp") if room.startswith("tests/") else (ROOT / room).glob("*.[ch]pp")
     for file in sorted(files):
@@ -48,7 +48,7 @@ def test_the_pattern_of_declarations_finds_some():
 
 
 def counted_lines(file):
-    """Lines that are neither empty nor only a comment."""
+    """The number of lines that are neither empty nor only a comment."""
     return sum(1 for line in file.read_text().splitlines() if line.strip() and not line.strip().startswith("//"))
 
 
@@ -66,7 +66,7 @@ def test_a_file_above_400_counted_lines_says_why(room):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_class_is_defined_in_one_file(room):
-    """Not cut for the number of lines: a part that is worth a file of its own is worth a name and a state of its own."""
+    """A class must not be split to shorten a file: a part that deserves its own file deserves its own name and state."""
     places = collections.defaultdict(set)
     for file in (ROOT / room).glob("*.cpp"):
         for name in re.findall(r"^(?! )(?:[\w:<>,&*]+[ &*]+)?(\w+)::~?\w+\(.*(?:\{|:|const)$", file.read_text(), re.M):
@@ -74,12 +74,13 @@ def test_a_class_is_defined_in_one_file(room):
     assert {} == {name: sorted(files) for name, files in places.items() if len(files) > 1}
 
 
-# Each of the two protocols, between nodes and between an agent and its workers, has a message or an error of this name: their namespaces tell them apart.
+# The protocol between nodes and the one between an agent and its workers each have a message or an error of this name. Their namespaces distinguish
+# them.
 OF_TWO_PROTOCOLS = {"Hello", "ProtocolError", "StopAt", "StopReady"}
 
 
 def types_in(header):
-    """Types and aliases at the margin of a header, without those of namespaces of events and actions, which are always named with them."""
+    """Unindented types and aliases of a header, without those in namespaces of events and actions, which are always used with the namespace."""
     namespaces = []
     for line in header.read_text().splitlines():
         if opened := re.match(r"namespace ([\w:]+) \{", line):

@@ -1,5 +1,5 @@
-"""Spare interpreters of a script (--standby N --preload MODULES): a script that starts in one sees what a fresh one sees, they start plainly when
-anything has changed, and none of them outlives its job."""
+"""Spare interpreters of a script (--standby N --preload MODULES): a script in a spare sees the same environment as in a fresh interpreter, scripts
+start normally if anything has changed, and no spare outlives its job."""
 
 import ctypes
 import importlib.util
@@ -21,7 +21,8 @@ import pytest
 from test_stopping import wait_gone
 
 PATIENCE_S = 30
-# What a script sees. What differs between any two fresh processes is left out: pids, addresses, and the pipe at each descriptor.
+# The environment that a script sees. Parts that differ between any two fresh processes are left out: pids, addresses, and the pipe at each
+# descriptor.
 DUMP = """
 import sys
 KEYS = sorted(globals())
@@ -72,7 +73,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 class Script:
-    """A script under ddprun whose first round ends when the test says so, and whose second round writes what it has seen."""
+    """A script under ddprun whose first round ends when the test decides, and whose second round writes its observations."""
 
     def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL,
                  head=""):
@@ -128,7 +129,7 @@ def seen(folder, rank=0):
 
 @pytest.fixture(scope="module")
 def real_site(tmp_path_factory):
-    """A sitecustomize of the user's, which Python has to run all the same."""
+    """A sitecustomize of the user, which Python still has to run."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text("import sys\nsys.users = __file__\n")
     return folder
@@ -139,7 +140,7 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
     found = []
     options = ["-r", "1", "--log-dir", "logs"] if how == "to files" else []
     env = {"PYTHONPATH": f"{real_site}:relative"} if how == "own sitecustomize" else {}
-    if how == "no locale":  # Python then sets LC_CTYPE for itself
+    if how == "no locale":  # Python then sets LC_CTYPE itself
         monkeypatch.delenv("LC_ALL", raising=False)
         monkeypatch.delenv("LANG", raising=False)
         monkeypatch.delenv("LC_CTYPE", raising=False)
@@ -156,14 +157,14 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
             assert "starts without its spare" not in job.errors.read_text()
         found.append(seen(folder))
     plain, spare = found
-    for one in found:  # unlike in each run: the folder of the error file, the agent whose memory keeps snapshots, and the channel's socket
+    for one in found:  # different in each run: the folder of the error file, the agent whose memory keeps snapshots, and the channel's socket
         assert one["environ"].pop("TORCHELASTIC_ERROR_FILE")
         assert one["environ"].pop("DDPRUN_SNAPSHOTS").startswith("/proc/")
         assert int(one["environ"].pop("DDPRUN_CHANNEL_INODE")) > 0
         assert one["environ"]["DDPRUN_CHANNEL"] == "fd:3" and one["environ"]["DDPRUN_RESTART_CAUSE"]
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
-    assert spare["no frame below"] == (how != "module")  # Python itself has some below a module
+    assert spare["no frame below"] == (how != "module")  # Python itself has some of them below a module
     assert "LC_CTYPE" in spare["environ"] or how != "no locale" or sys.flags.utf8_mode
     assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has one of its own
 
@@ -261,7 +262,7 @@ def test_where_nothing_has_changed_one_spare_looks_and_all_run(ddprun_bin, tmp_p
 
 def test_when_the_spare_that_looks_for_all_is_stopped_the_others_look_themselves(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3) as job:
-        first = min(job.await_spares(3))  # it was started first, and is rank 0's
+        first = min(job.await_spares(3))  # it was started first, and belongs to rank 0
         os.kill(first, signal.SIGSTOP)
         job.go.write_text("")
         job.wait_for(lambda: (tmp_path / "seen.1").exists() and (tmp_path / "seen.2").exists())
@@ -273,7 +274,7 @@ def test_when_the_spare_that_looks_for_all_is_stopped_the_others_look_themselves
 
 @pytest.fixture
 def spare_code(monkeypatch):
-    """The functions of a spare, with a socket for its control, whose other end is returned as well."""
+    """The functions of a spare, with a socket as its control channel. Returns the socket's other end as well."""
     file = pathlib.Path(__file__).resolve().parents[2] / "python" / "ddprun" / "_spare" / "sitecustomize.py"
     spec = importlib.util.spec_from_file_location("code_of_a_spare", file)
     code = importlib.util.module_from_spec(spec)
@@ -293,18 +294,18 @@ def test_a_spare_believes_what_another_one_has_seen_of_the_same_files_and_nothin
         assert code.versions_now(before, board.fileno(), looks=True) == before.files
         file.write_text("newer")
         agent.send(b"seen")
-        assert code.versions_now(before, board.fileno(), looks=False) is before.files  # the other one's word
+        assert code.versions_now(before, board.fileno(), looks=False) is before.files  # the message of the other spare
         other = code.FirstSight({}, {**before.files, "more": None})
         agent.send(b"seen")
-        assert code.versions_now(other, board.fileno(), looks=False) != other.files  # that other one knew less
+        assert code.versions_now(other, board.fileno(), looks=False) != other.files  # the other spare knew fewer files
     with tempfile.TemporaryFile() as board:
         assert code.versions_now(before, board.fileno(), looks=True) != before.files
         assert os.pread(board.fileno(), 1, 0) == b""
         agent.send(b"seen")
         assert code.versions_now(before, board.fileno(), looks=False) != before.files
         monkeypatch.setattr(code, "LOOKS_WITHIN_S", 0.01)
-        assert code.versions_now(before, board.fileno(), looks=False) != before.files  # nobody says anything
-    assert code.versions_now(before, None, looks=True) != before.files  # no memory for a board
+        assert code.versions_now(before, board.fileno(), looks=False) != before.files  # no spare has published anything
+    assert code.versions_now(before, None, looks=True) != before.files  # no memory for the shared results
     again = code.FirstSight({}, code.versions_of([str(file)]))
     with open(os.devnull, "rb") as unwritable:
         assert code.versions_now(again, unwritable.fileno(), looks=True) == again.files
@@ -344,7 +345,7 @@ def test_only_data_of_which_nearly_all_is_in_use_goes_to_huge_pages(spare_code):
 
 
 def of_mapping(pid, address, what):
-    """In kB."""
+    """The value of the field `what` of the mapping at `address`, in kB."""
     inside = False
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()
@@ -357,7 +358,7 @@ def of_mapping(pid, address, what):
 
 
 def huge_pages_when_asked():
-    """How many kB of 16 MB this kernel makes huge when it is asked: it needs Linux 6.1, pages of 2 MB, and memory in such pieces."""
+    """How many kB of 16 MB this kernel puts into huge pages on request. This needs Linux 6.1, pages of 2 MB, and free memory in contiguous pieces."""
     with mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.write(bytes(16 << 20))
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -388,7 +389,7 @@ def test_data_of_a_spare_is_in_huge_pages_and_as_it_was(ddprun_bin, tmp_path, en
         if not huge_pages_are_chosen():
             assert in_huge_pages == 0
         elif huge_pages_when_asked() >= 12 << 10:
-            assert in_huge_pages >= 2 << 10  # fewer than all, where memory in such pieces was scarce just then
+            assert in_huge_pages >= 2 << 10  # fewer than all, if contiguous memory was scarce at that moment
         assert job.restart() == 0, job.errors.read_text()
         assert job.started()[1:] == [pid]
         assert "unchanged True" in job.console.read_text()
@@ -407,7 +408,7 @@ def test_what_cannot_or_must_not_be_preloaded_is_said_once_and_the_job_goes_on(d
 
 
 def test_threads_of_a_preloaded_library_are_those_of_a_fresh_interpreter(ddprun_bin, tmp_path):
-    """A spare loads at the lowest priority, which its threads inherit."""
+    """A spare loads modules at the lowest priority, which new threads inherit."""
     body = """
 import numpy
 tasks = sorted((os.sched_getscheduler(int(t)), open(f"/proc/self/task/{t}/comm").read()) for t in os.listdir("/proc/self/task"))

@@ -1,4 +1,4 @@
-"""File systems and resolvers that do not answer for a while: nobody loses its lease for that, nobody is restarted, and no line is lost."""
+"""File systems and resolvers that do not answer for a while: no node loses its lease, no worker is restarted, and no line is lost."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from disks import stalling_disk
 from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
-LEASE = 1.2  # s
+LEASE = 1.2  # seconds
 STALL = 30 if LONG else 2.5 * LEASE  # so long that a node that waited for it would be lost
-# Ten numbered lines a second until $OUT/end is there.
+# Prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)
 echo "$RANK-$TORCHELASTIC_RESTART_COUNT" >> $OUT/started
 echo $$ > $OUT/pid-$RANK.new; mv $OUT/pid-$RANK.new $OUT/pid-$RANK
@@ -36,7 +36,7 @@ def disk(tmp_path):
 
 
 class Talkers:
-    """Two nodes, each with one worker that prints, all files of theirs on a disk that can be frozen."""
+    """Two nodes with one printing worker each. All their files are on a disk that can be frozen."""
 
     def __init__(self, nodes, script, disk, tmp_path, *options, state_on_disk=True):
         self.nodes, self.disk, self.out = nodes, disk, tmp_path / "out"
@@ -83,7 +83,7 @@ def test_logs_report_and_records_on_a_disk_that_stalls(nodes, script, disk, tmp_
     job = Talkers(nodes, script, disk, tmp_path)
     disk.freeze()
     time.sleep(STALL)
-    job.until_both_printed(5)  # the console has them all the while
+    job.until_both_printed(5)  # the console shows them all the time
     disk.thaw()
     job.until_both_printed(5)
     job.end()
@@ -110,13 +110,13 @@ def test_a_worker_is_restarted_while_the_disk_stalls(nodes, script, disk, tmp_pa
 
 
 def test_a_record_on_a_disk_that_stalls_keeps_the_next_round_waiting_and_no_lease(nodes, script, disk, tmp_path):
-    """No node is lost, and none looks for another coordinator: both answer all the while."""
+    """No node is lost or looks for another coordinator, because both answer all the time."""
     job = Talkers(nodes, script, disk, tmp_path, "--max-restarts", 3)
     disk.freeze()
     os.kill(job.pid(1), signal.SIGKILL)
     nodes.until(lambda: not lives(job.pid(0)), "the other one being stopped")
     time.sleep(STALL)
-    assert job.started() == ["0-0", "1-0"]  # what the round costs is not written yet
+    assert job.started() == ["0-0", "1-0"]  # the round's use of the restart budget is not written yet
     disk.thaw()
     nodes.until(lambda: len(job.started()) == 4, "both workers anew")
     job.until_both_printed(5)
@@ -125,7 +125,7 @@ def test_a_record_on_a_disk_that_stalls_keeps_the_next_round_waiting_and_no_leas
     assert not re.search("not heard of|no answer from|does not answer|less than a majority|was closed", nodes.all_text()), nodes.all_text()
 
 
-# Prints what fills every queue, and says that it is done.
+# Prints enough to fill every queue, and then reports that it is done.
 FLOODS = """import os, sys
 import time
 out = os.environ["OUT"]
@@ -183,7 +183,7 @@ def test_whoever_prints_too_much_for_a_disk_that_stalls_waits_alone_and_is_named
 
 
 def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bin, disk, tmp_path):
-    """The guardian has it in memory, and writes the report."""
+    """The guardian has the cause in its memory, and writes the report."""
     out, run = tmp_path / "out", disk.folder / "run"
     out.mkdir()
     job = tmp_path / "job.sh"
@@ -247,7 +247,7 @@ def test_a_job_that_is_over_and_waits_for_its_files_names_one_once(nodes, script
 
 # ---- workers that hang in a file system ----
 
-# Rank 1 writes to the disk when that takes nothing any more; rank 0 fails when it is told to.
+# Rank 1 writes to the disk after it was frozen; rank 0 fails on the test's command.
 HANGS = """echo "$RANK of $WORLD_SIZE" >> $OUT/started
 if [ "$WORLD_SIZE" = 1 ]; then exit 0; fi
 echo $$ > $OUT/pid-$RANK.new; mv $OUT/pid-$RANK.new $OUT/pid-$RANK
@@ -277,7 +277,7 @@ def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nod
     disk.freeze()
     (out / "go-1").touch()
     nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
-    if not asked_for:  # another node fails, and this one's worker does not end
+    if not asked_for:  # another node fails, and this node's worker does not end
         (out / "go-0").touch()
     codes = [agent.wait(timeout=120) for agent in nodes.agents]
     assert lives(stuck) and state_of(stuck) == "D"
@@ -294,7 +294,7 @@ def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nod
 
 @pytest.fixture
 def resolver(tmp_path) -> dict[str, str]:
-    """The environment of a program whose resolver falls silent when the file named in it is made."""
+    """The environment of a program whose resolver stops answering when the file named in it is created."""
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
     library = tmp_path / "silent_resolver.so"
     source = pathlib.Path(__file__).with_name("silent_resolver.c")
@@ -307,7 +307,7 @@ def test_the_end_does_not_wait_for_a_resolver_that_is_silent(nodes, script, reso
     agent = nodes.start("--nnodes", 2, "--node-rank", 1, "--master-addr", "far-away.test", "--master-port", 29400, "--no-python", script("exit 0"), **resolver)
     nodes.until_said(0, "looking for the job")
     nodes.until(lambda: any("silent_resolver" in line for line in pathlib.Path(f"/proc/{agent.pid}/maps").read_text().splitlines()), "the library")
-    time.sleep(0.5)  # the question is on its way
+    time.sleep(0.5)  # the query has been sent
     agent.terminate()
     assert agent.wait(timeout=60) == 128 + signal.SIGTERM
 

@@ -1,4 +1,4 @@
-"""Which standard input the workers find: a script's users type into debuggers and pipe data in, as under torchrun."""
+"""The standard input of workers: users of a script type into debuggers and pipe data in, as under torchrun."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_a_restart_says_what_was_read_before_it(ddprun_bin, tmp_path):
 
 
 class Terminal:
-    """A job in the foreground of a terminal of its own."""
+    """A job in the foreground of its own terminal."""
 
     def __init__(self, command):
         self.seen = ""
@@ -80,7 +80,7 @@ class Terminal:
             assert select.select([self.fd], [], [], max(0, end - time.monotonic()))[0], self.seen
             try:
                 piece = os.read(self.fd, 4096)
-            except OSError:  # the last process that had the terminal is gone
+            except OSError:  # the last process with the terminal is gone
                 piece = b""
             assert piece, self.seen
             self.seen += piece.decode(errors="replace")
@@ -118,7 +118,7 @@ WHY_NOTHING = "the workers' standard input is /dev/null: a terminal is passed on
 
 
 def test_several_workers_do_not_get_the_terminal(ddprun_bin):
-    """Hardly any script reads it, so the reason is given with -v, or to a script that fails because of it."""
+    """Hardly any script reads it. The reason is therefore printed only with -v, or for a script that fails because of it."""
     for more, count in ((), 0), (("-v",), 1):
         terminal = Terminal([str(word) for word in shell(ddprun_bin, "readlink /proc/self/fd/0", "--nproc-per-node", 2, *more)])
         assert terminal.end() == 0
@@ -134,7 +134,7 @@ def test_several_workers_that_read_the_terminal_get_the_reason(ddprun_bin, tmp_p
 
 
 def test_a_terminal_is_given_back_as_it_was(ddprun_bin, tmp_path):
-    """A worker that is killed at a prompt of its own leaves the terminal without echo."""
+    """Without this, a worker that is killed at its own prompt would leave the terminal without echo."""
     terminal = Terminal(["/bin/sh", "-c", " ".join(["stty -a > before;", str(ddprun_bin), "--standalone", "--log-dir", "/dev/null", "--no-python", "sh", "-c",
                                                     "'stty -echo -icanon; kill -9 $$';", "stty -a"]).replace("before", str(tmp_path / "before"))])
     terminal.end()
@@ -147,7 +147,7 @@ def state(pid: str) -> str:
 
 
 def until_stopped(pid: str) -> None:
-    """The signal is sent before the shell hears of it; a busy machine delivers it later."""
+    """Waits until the process has stopped: the signal is sent before the shell is notified, and a busy machine delivers it later."""
     deadline = time.monotonic() + 30
     while state(pid) != "T" and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -156,7 +156,7 @@ def until_stopped(pid: str) -> None:
 
 @pytest.mark.parametrize("caller", ["", "env --ignore-signal=TTIN "])
 def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path, caller):
-    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal. A caller may ignore SIGTTIN."""
+    """Bash behaves like an interactive shell here: jobs get their own process groups and the terminal. A caller may ignore SIGTTIN."""
     # $$$$: a script's arguments have torchrun's macros
     worker = "echo pid $$$$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
     job = f"{caller}{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
@@ -171,7 +171,7 @@ def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, 
     until_stopped(pid)
     terminal.type("two\n")
     terminal.until("shell has two")
-    terminal.until("again")  # in the background nobody may take keys: it has stopped once more
+    terminal.until("again")  # a background process may not read keys, so it has stopped again
     terminal.type("three\n")
     terminal.until("shell has three")
     terminal.type("four\n")
@@ -188,4 +188,4 @@ def test_torchrun_does_the_same_with_a_file(tmp_path):
     (tmp_path / "job.py").write_text("import os\nprint(os.readlink('/proc/self/fd/0'))\n")
     with open(tmp_path / "input") as file:
         done = start([torchrun, "--standalone", "--nproc-per-node", 2, "job.py"], file, tmp_path)
-    assert done.stdout.count(f"{tmp_path}/input") == 2, done.stdout + done.stderr  # the two print into each other at times
+    assert done.stdout.count(f"{tmp_path}/input") == 2, done.stdout + done.stderr  # the output of the two is sometimes interleaved

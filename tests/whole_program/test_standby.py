@@ -1,5 +1,5 @@
-"""Standby workers (--standby) take the place of lost ones: the run ends with the bits, figures and samples of one that was left alone, and what
-becomes of those that wait changes nothing. The long form kills 200 workers."""
+"""Standby workers (--standby) replace lost ones: the run ends with the bits, metrics and samples of an undisturbed run, and the fate of the waiting
+standbys changes nothing. The long form kills 200 workers."""
 
 import os
 import pathlib
@@ -17,13 +17,13 @@ GONE_S = 10
 
 
 def waiting(job: Job) -> list[int]:
-    """Pids of the standbys that wait."""
+    """Pids of the waiting standbys."""
     ended = {e["pid"] for e in job.of("standby_ended") + job.of("worker_started")}
     return [e["pid"] for e in job.of("standby_waits") if e["pid"] not in ended]
 
 
 def a_step_is_finished(job: Job) -> bool:
-    """Since the workers came together: then standbys are started."""
+    """True if a step has finished since the workers joined: standbys are started after that."""
     last = max([n for n, e in enumerate(job.events) if e["event"] == "regrouped"], default=-1)
     begun = job.events[last]["step"] if last >= 0 else 0
     return any(e["event"] == "progress" and e["step"] > begun for e in job.events[last + 1:])
@@ -36,7 +36,7 @@ def await_standbys(job: Job, count: int = 1) -> list[int]:
 
 
 def await_standbys_while_workers_stand_still(job: Job, count: int = 1) -> list[int]:
-    """However fast the machine is, the run is not over before the standbys wait."""
+    """Stops the workers until the standbys wait. Otherwise the run could end first on a fast machine."""
     job.wait_until(a_step_is_finished)
     workers = list(job.pids.values())
     for pid in workers:
@@ -81,7 +81,7 @@ def test_a_standby_takes_over_and_the_next_one_waits(ddprun_bin, data, tmp_path,
 def test_two_standbys_take_the_places_of_two_that_are_lost_at_once(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 3, standbys=2, **SHORT) as job:
         standbys = await_standbys_while_workers_stand_still(job, 2)
-        job.process.send_signal(signal.SIGSTOP)  # so that it learns of both together
+        job.process.send_signal(signal.SIGSTOP)  # so that the agent detects both at the same time
         for rank in (0, 2):
             job.kill(rank)
         job.process.send_signal(signal.SIGCONT)
@@ -117,7 +117,7 @@ def test_one_that_waits_has_no_rank_and_does_nothing(ddprun_bin, data, tmp_path)
         ticks, step = cpu_ticks(standby), job.step
         job.wait_until(lambda j: j.step > step + 300)
         assert cpu_ticks(standby) - ticks <= 3, "hundredths of a second, while the workers made 300 steps"
-        os.kill(standby, signal.SIGTERM)  # as with a worker, it is the agent's to say what follows
+        os.kill(standby, signal.SIGTERM)  # as with a worker, the agent decides what happens next
         step = job.step
         job.wait_until(lambda j: j.step > step)
         job.process.send_signal(signal.SIGTERM)

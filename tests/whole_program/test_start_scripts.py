@@ -1,4 +1,4 @@
-"""Stops of start scripts of all kinds, a few of them: start_scripts.py runs as many as one wants."""
+"""Stops of start scripts of all kinds, a few of them; start_scripts.py runs any number."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the parts of a real job's steps add up to them, and ddprun report says it."""
+"""The time of a step by its parts: for a real job they add up to the step, and ddprun report shows them."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, workers):
-    """Beside the clock of the log: its lines' times, without the evaluations between them."""
+    """Compares with the times of the log's lines, without the evaluations between them."""
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, model={"type": "cnn"}, batch_size=64, epochs=6, micro_batch_size=16,
                                                                   eval_every_epochs=2, checkpoint={"every_steps": 0}, log={"every_steps": 5}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / "run", train])
@@ -49,7 +49,7 @@ def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, work
 
 
 def test_peak_memory_is_told_of_rank_0_and_of_the_largest(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """A profiler on rank 1 alone takes memory there."""
+    """A profiler on rank 1 alone uses memory there."""
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=20, log={"every_steps": 10, "tensorboard": False, "trace_step": 2, "trace_steps": 1000, "trace_ranks": [1]}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_peak_memory_is_told_of_rank_0_and_of_the_largest(ddprun_bin, ddptrain_b
     assert largest[-1] > peaks[-1] + (1 << 20), "rank 1 was not heard"
     shown = jobs.run([ddprun_bin, "report", tmp_path / "run"]).stdout
     assert f"  peak memory  {peaks[-1] >> 20:,} MiB on rank 0, {largest[-1] >> 20:,} MiB where it is largest\n" in shown, shown
-    # Of one worker, beside what the kernel tells of the ended process; it may count the test's own memory as well.
+    # Peak memory of one worker, compared with the kernel's value for the ended process. That may include the test's own memory.
     process = jobs.start([ddptrain_bin, "--run-dir", tmp_path / "alone", train, "log.trace_step=0"])
     process.communicate()
     at_the_end = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
@@ -100,7 +100,7 @@ def test_operations_of_a_sample_are_those_of_pythons_counter(ddprun_bin, ddptrai
 
 
 def test_chosen_steps_of_chosen_ranks_are_traced(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """Also through the loss of a worker in a traced step, after which the rest is traced; and no bit of training depends on it."""
+    """The trace continues after the loss of a worker in a traced step, and training has the same bits."""
     config = jobs.config(data, epochs=1)
     runs = {}
     for name, log, fault in (("plain", {}, ""), ("traced", {"trace_step": 5, "trace_steps": 2, "trace_ranks": [0, 1]}, ""),
@@ -108,21 +108,21 @@ def test_chosen_steps_of_chosen_ranks_are_traced(ddprun_bin, ddptrain_bin, data,
         train = jobs.write_config(tmp_path / f"{name}.json", {**config, "log": {**config["log"], **log}})
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / name, train], DDPTRAIN_FAULT=fault)
         assert done.returncode == 0, done.stderr
-        assert "ERROR" not in done.stdout + done.stderr  # PyTorch's profiler, of a machine without a GPU
+        assert "ERROR" not in done.stdout + done.stderr  # the output of PyTorch's profiler on a machine without a GPU
         runs[name] = jobs.weights_digest(tmp_path / name), sorted(file.name for file in (tmp_path / name).glob("traces/*"))
     assert runs["plain"] == (runs["traced"][0], []) and runs["struck"][0] == runs["plain"][0]
     assert runs["traced"][1] == ["step-000000005-rank-0.json", "step-000000005-rank-1.json"]
     assert len(runs["struck"][1]) == 1 and runs["struck"][1][0] != "step-000000005-rank-0.json"
     events = json.loads((tmp_path / "traced/traces/step-000000005-rank-1.json").read_text())["traceEvents"]
-    assert sum(event.get("name") == "aten::cross_entropy_loss" for event in events) == 2  # one a step
+    assert sum(event.get("name") == "aten::cross_entropy_loss" for event in events) == 2  # one per step
     assert any(event.get("name") == "aten::_fused_adamw_" for event in events)
-    # A run that ends in a traced step has what there is; one that ends before says so.
+    # A run that ends in a traced step writes the trace so far; a run that ends before reports that.
     train = jobs.write_config(tmp_path / "short.json", {**config, "log": {**config["log"], "trace_step": 5, "trace_steps": 10}})
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "short", train, "max_steps=6"])
     assert done.returncode == 0 and "a trace of steps 5 to 6 is in" in done.stdout, done.stderr
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "early", train, "max_steps=4"])
     assert done.returncode == 0 and "log.trace_step is 5, and training ends after step 4: no step was traced" in done.stderr, done.stderr
-    # A run whose traces can't be written trains all the same, and says it.
+    # A run whose traces can't be written trains normally and reports it.
     train = jobs.write_config(tmp_path / "blocked.json", {**config, "log": {**config["log"], "trace_step": 4}})
     for steps in (2, 0):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "blocked", train, f"max_steps={steps}"])

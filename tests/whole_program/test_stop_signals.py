@@ -1,5 +1,5 @@
-"""Stop signals that reach a script itself, as Slurm and systemd send them to every process: the helper reports them and all ranks save; a rank that
-is in a library's code still ends on the agent's order; handlers of the script and of libraries stay; children have the earlier action."""
+"""Stop signals that reach the script itself, because Slurm and systemd send them to every process: the helper reports them, and all ranks save. A
+rank inside a library call still ends on the agent's order. Handlers of the script and of libraries stay, and children have the earlier action."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ while True:
 
 @pytest.fixture
 def start(ddprun_bin, tmp_path):
-    """start(script, *options): the job and its workers' pids, once both are at work."""
+    """start(script, *options): the job and its workers' pids, once both work."""
 
     def go(body: str, *options: str) -> tuple[subprocess.Popen, list[int]]:
         (tmp_path / "train.py").write_text(body)
@@ -78,7 +78,7 @@ def test_sigterm_to_every_process_saves(start, workers_first):
 
 
 def test_a_signal_at_the_end_of_the_interpreter_does_not_change_the_exit_code(start):
-    """Modules are torn down after Python's signal handlers."""
+    """At that time modules are torn down, and Python's signal handlers are already removed."""
     process, _ = start(STEPS.replace("BEFORE", "class Late:\n    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n        kill(pid, number)\n"
                                                "late = Late()"))
     process.send_signal(signal.SIGTERM)
@@ -87,14 +87,14 @@ def test_a_signal_at_the_end_of_the_interpreter_does_not_change_the_exit_code(st
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_workers_group_saves_on_all_ranks(start, number):
-    """`kill -- -PGID`, where the agent gets no signal."""
+    """`kill -- -PGID`, of which the agent gets no signal."""
     process, pids = start(STEPS.replace("BEFORE", ""))
     os.killpg(os.getpgid(pids[1]), number)
     assert_saved(process)
 
 
 def test_a_rank_in_a_librarys_code_ends_on_the_agents_order(start):
-    """It waits for a mutex for ever, as in a collective: no handler of Python runs there. The order follows the other rank's death."""
+    """The rank waits for a mutex for ever, as in a collective: Python runs no handler there. The order follows the other rank's death."""
     process, pids = start("""
 import ctypes, ddprun, os
 ddprun.should_save()
@@ -104,12 +104,12 @@ while True:
     libc.pthread_mutex_lock(mutex)
 """)
     os.kill(pids[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=40)  # less than the time to stop
+    _, err = process.communicate(timeout=40)  # less than the shutdown timeout
     assert process.returncode == 137, err
 
 
 def test_a_handler_of_the_script_stays(start):
-    """As submitit's: it replaces SIGTERM's action by one that only prints. The agent, which gets the signal too, has the ranks save."""
+    """For example, submitit replaces SIGTERM's action by a handler that only prints. The agent gets the signal too, and lets the ranks save."""
     process, _ = start(STEPS.replace("BEFORE", "signal.signal(signal.SIGTERM, lambda *_: print('bypass', flush=True))"))
     to_all(process.pid, True)
     assert "bypass" in assert_saved(process)
@@ -159,7 +159,7 @@ signal.pause()
 
 
 def test_an_agent_that_does_not_read_wakes_who_waits_for_it():
-    """should_save() waits for the agreed step while another thread finds out that the agent reads no more."""
+    """should_save() waits for the agreed step while another thread detects that the agent no longer reads."""
     code = """
 import socket, threading, time
 ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Signals to the agent, and its death: exit codes, saved state, and nothing left behind."""
+"""Signals to the agent, and its death: exit codes, saved state, and no processes left."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 class Job:
-    """A running agent whose JSON console tells when things happen."""
+    """A running agent whose JSON console shows when events happen."""
 
     def __init__(self, command: list, **env: str):
         self.process = jobs.start(command, **env)
@@ -49,7 +49,7 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int], seconds: float) -> list[int]:
-    """Waits by pidfd, not by sleeping; returns who is still there."""
+    """Waits by pidfd, not by sleeping. Returns the processes that still exist."""
     left = []
     for pid in pids:
         try:
@@ -70,7 +70,7 @@ def long_job(ddprun, tmp_path, data, *flags, **env) -> Job:
 
 
 def training(line: str) -> bool:
-    """A console line that shows that steps are being done."""
+    """True for a console line that shows training progress."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -108,7 +108,7 @@ def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, d
 
 
 def test_a_time_limit_of_slurm_saves(ddprun_bin, data, tmp_path):
-    """TERM, CONT and TERM again, to every process of the step at once."""
+    """Slurm sends TERM, CONT and TERM again, to every process of the step at once."""
     job = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
     job.wait_for(training)
     everyone = [job.process.pid, *jobs.children(job.process.pid)]
@@ -118,7 +118,7 @@ def test_a_time_limit_of_slurm_saves(ddprun_bin, data, tmp_path):
                 os.kill(pid, number)
     assert job.end() == 85, job.text()
     saved = (tmp_path / "run" / "checkpoints" / "latest").resolve().name
-    # The same by the signal that sbatch --signal=USR1 sends to the job's own process.
+    # The same with the signal that sbatch --signal=USR1 sends to the job's own process.
     again = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
     again.wait_for(training)
     again.process.send_signal(signal.SIGUSR1)
@@ -158,7 +158,7 @@ def test_a_killed_agent_leaves_nothing_behind(ddprun_bin, data, tmp_path):
     job.process.wait()
     assert wait_gone(below, 1) == []
     assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
-    # The run directory is free again and the run goes on.
+    # The run directory is free again, and the run resumes.
     again = long_job(ddprun_bin, tmp_path, data)
     again.wait_for(training)
     again.process.send_signal(signal.SIGTERM)
@@ -186,7 +186,7 @@ def test_grandchildren_that_hid_are_gone_with_a_killed_agent(ddprun_bin, tmp_pat
 
 
 def test_a_stopped_guardian_goes_on_when_its_agent_is_killed(ddprun_bin, data, tmp_path):
-    """Stopped, it would not see the agent's end; the kernel wakes it then."""
+    """A stopped guardian would not see the agent's end; the kernel then continues it."""
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)
@@ -209,7 +209,7 @@ def test_a_second_interrupt_kills_at_once(ddprun_bin, tmp_path):
     job.wait_for(lambda line: "ready" in line)
     below = jobs.children(job.process.pid)
     job.process.send_signal(signal.SIGINT)
-    assert wait_gone(below[:1], 0.3) != []  # they ignore the first one
+    assert wait_gone(below[:1], 0.3) != []  # they ignore the first signal
     job.process.send_signal(signal.SIGINT)
     assert job.end(timeout=5) == 130, job.text()
     assert wait_gone(below, 1) == []
@@ -231,7 +231,7 @@ def test_the_exit_code_is_the_workers_own(ddprun_bin, script, code):
 
 
 def listening_inodes() -> dict[str, str]:
-    """Inode to local address of every listening TCP socket."""
+    """Maps the inode of every listening TCP socket to its local address."""
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:

@@ -1,5 +1,5 @@
-"""Who computes longer while the others wait is named with its kind, in a train.json and in scripts that call ddprun.watch(model), or tell the
-times of their steps in another way; and it is told by status, by events and in the report. Many plants of each kind: ./dev bench stragglers."""
+"""A rank that computes longer while the others wait is named with the kind of its delay, in a train.json and in scripts that call ddprun.watch(model)
+or report their step times in another way. Status, events and the report show it. ./dev bench stragglers injects many delays of each kind."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def straggler_job(monkeypatch):
     return straggler_job
 
 
-# Tells what ddprun.watch() would, of steps of 50 ms that the clock of the test is not asked for.
+# Sends the same messages as ddprun.watch(), with steps of 50 ms that do not depend on the test's clock.
 TELLS = """
 import json, socket, sys, time
 import ddprun
@@ -56,7 +56,7 @@ def test_it_is_said_with_its_end_and_is_in_the_report(ddprun_bin, run, tmp_path)
 
 
 def test_a_step_that_is_told_twice_blinds_nobody(ddprun_bin, run, tmp_path):
-    """As with the figures of an evaluation, in each fifth step."""
+    """The extra report has the metrics of an evaluation, in every fifth step."""
     again = "if n % 5 == 0: ddprun._channel.pace([[n, 1, 30000, 1000, 0]])\n    " + LOCKSTEP
     (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=again))
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
@@ -102,7 +102,7 @@ def test_how_long_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
 
 @pytest.fixture
 def training(ddprun_bin, tmp_path, straggler_job):
-    """A job with two workers whose steps take some 20 ms."""
+    """A job with two workers whose steps take about 20 ms."""
     dataset = jobs.write_small_dataset(tmp_path / "data")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
                                                                     checkpoint={"every_steps": 1000}))
@@ -116,7 +116,7 @@ def test_a_rank_of_a_train_json_that_is_stopped_now_and_then(training, straggler
     for rank in (1, 0):
         since = len(training.events)
         with straggler_job.pulses(training.pid(rank)):
-            # On a busy machine the other one may have been named before: it ends then.
+            # On a busy machine the other rank may have been named before; that message ends then.
             said = training.wait("straggler", 40, since, rank=rank, ended=False)
         assert said is not None and said["kind"] == "processor", training.of("straggler")
         assert training.wait_for_end_of(said, 20)
@@ -139,7 +139,7 @@ def test_a_rank_of_a_loop_of_ones_own_that_is_stopped_now_and_then(ddprun_bin, t
                             jobs.clean_environment(XDG_RUNTIME_DIR=str(tmp_path)))
     try:
         assert job.wait_for_step(60, 60), job.events
-        # Its steps take 3 ms, and only what costs 2 ms of each is a straggler.
+        # Its steps take 3 ms, and a straggler must cost at least 2 ms per step.
         with straggler_job.pulses(job.pid(1), stopped=0.3):
             said = job.wait("straggler", 40, rank=1, ended=False)
         assert said is not None and said["kind"] == "processor", job.of("straggler")
@@ -166,7 +166,7 @@ def test_a_rank_of_another_node_is_named_by_the_node_of_rank_0(nodes, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("slow", [0, 2])
 def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
-    """Of three hosts. Ranks exchange 8 MB a step."""
+    """One of three hosts has a slow link. Ranks exchange 8 MB per step."""
     dataset = jobs.write_small_dataset(tmp_path / "data")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
                                                                     checkpoint={"every_steps": 100000}))
@@ -177,7 +177,7 @@ def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
                             capture_output=True, text=True, check=False)
     if slowed.returncode != 0:
         pytest.skip(f"a slow link cannot be made here: {slowed.stderr.strip()}")
-    # Three ranks on few cores: one may have been named for want of them.
+    # Three ranks share a few cores: one may have been named for lack of CPU time.
     said = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
     assert said.get("rank") == slow, said
     assert f"the link of rank {slow}'s node is slow" in said["message"]
@@ -192,8 +192,8 @@ def events_of(text: str) -> list[dict]:
 # ---- a script with the fourth line ----
 
 
-# A watched model is saved, copied and scripted, within DistributedDataParallel and by itself. Then two steps: rank 0 comes late to the forward pass, so
-# rank 1 waits for its buffers, and step 2 is told twice.
+# A watched model is saved, copied and scripted, within DistributedDataParallel and alone. Then two steps follow: rank 0 comes late to the forward
+# pass, so rank 1 waits for its buffers, and step 2 is reported twice.
 WATCHED = """
 import copy, io, os, time
 import torch, torch.distributed as dist
@@ -247,7 +247,7 @@ def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run,
     os.mkfifo(tmp_path / "rank 1 is there")
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
     assert done.returncode == 0, done.stderr
-    # Read where there is no ddprun.
+    # The saved models are loaded where ddprun is missing.
     code = ("import sys\nsys.modules['ddprun'] = None\nimport torch\nfor name in ('inner.pt0', 'alone.pt0'):\n"
             "    print(torch.load(name, weights_only=False)(torch.ones(2, 4)).shape)\n")
     read = jobs.run([sys.executable, "-c", code], cwd=tmp_path)
@@ -258,7 +258,7 @@ def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run,
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_a_watched_model_is_compiled_as_before(ddprun_bin, run, tmp_path):
-    """From within DistributedDataParallel in one graph, and from without; a hook that were compiled would take its numbers for constants."""
+    """A watched model compiles to one graph within DistributedDataParallel and alone. A compiled hook would treat its measured times as constants."""
     beginning, _ = WATCHED.split("inner = net()")
     (tmp_path / "train.py").write_text(beginning + """
 compiled = net()
@@ -284,7 +284,7 @@ for n in range(1, 5):
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_watching_a_model_changes_no_number(ddprun_bin, tmp_path, straggler_job):
-    """And a rank that waits for its batch is named."""
+    """A rank that waits for its batch is named."""
     results = []
     for watch in (False, True):
         folder = tmp_path / str(watch)

@@ -1,5 +1,5 @@
-"""A machine that fails a job rather than a worker: disks and /dev/shm that are full, readers that leave, floods of output, a run
-directory that is removed, no IPv4, a clock that is set. Training goes on, or one line says what is wrong."""
+"""The machine causes failures, rather than a worker: full disks and /dev/shm, readers that leave, floods of output, a run directory that is removed,
+no IPv4, a clock that is set. Training continues, or one line names the problem."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 class Gate:
-    """Workers that `read word < GATE` wait until open() lets so many of them on. It is held open here, or what one has not read would
-    be lost when another leaves."""
+    """Workers that run `read word < GATE` wait until open() lets that many of them continue. The FIFO is kept open here: otherwise unread words would
+    be lost when a worker closes it."""
 
     def __init__(self, path: pathlib.Path):
         os.mkfifo(path)
@@ -46,7 +46,7 @@ def gate(tmp_path):
 
 
 def until(job: subprocess.Popen, stream, word: str) -> list[str]:
-    """The lines up to the one with that word in it; the job is killed when it does not come."""
+    """Returns the lines up to the one with that word. Kills the job if it does not come."""
     lines = []
     watchdog = threading.Timer(60, job.kill)
     watchdog.start()
@@ -61,7 +61,7 @@ def until(job: subprocess.Popen, stream, word: str) -> list[str]:
 
 
 def own_namespaces(setup: str, command: list, *kinds: str) -> list[str]:
-    """The command as it is run where `setup` was done in namespaces of its own; skips where they cannot be made."""
+    """The command in new namespaces in which `setup` was run first. Skips the test if they cannot be made."""
     words = ["unshare", *kinds, "sh", "-c", f'{setup} && exec "$@"', "sh"]
     if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip(f"namespaces cannot be made here: {' '.join(kinds)}")
@@ -85,7 +85,7 @@ def test_where_log_files_find_no_room_the_console_has_all_and_it_is_said_once(dd
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--log-dir", disk, "--tee", 3, "--no-python", "sh", "-c", f"yes {line} | head -n 10000"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(line) == 20000
-    assert done.stderr.count("No space left on device") <= 2, done.stderr  # once for each worker
+    assert done.stderr.count("No space left on device") <= 2, done.stderr  # once per worker
     assert "No space left on device" in done.stderr
 
 
@@ -93,7 +93,7 @@ def test_where_log_files_find_no_room_the_console_has_all_and_it_is_said_once(dd
 
 
 def test_a_limit_of_file_sizes_does_not_end_the_agent(ddprun_bin, tmp_path):
-    """A report above `ulimit -f` is an error of write(2), and no signal that ends the agent."""
+    """A report larger than `ulimit -f` makes write(2) fail. No signal ends the agent."""
     done = jobs.run(["sh", "-c", f"ulimit -f 1; exec {ddprun_bin} --standalone --log-dir logs --no-python true"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -125,7 +125,7 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
-    """Nobody reads at first, although much could be printed in that time."""
+    """The output is not read at first, although that time would be enough to print much."""
     half = 512 << 20
     flood = f"echo up $RANK; yes {'z' * 127} | head -c {half}; echo; echo all $RANK; read word < {gate}"
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", flood], text=False)
@@ -177,11 +177,11 @@ def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(
         job.terminate()
         output, errors = job.communicate(timeout=60)
         assert job.returncode == 85, output[-3000:] + errors
-        # Where the disk was mounted there is a run directory now.
+        # A run directory is now in the folder where the disk was mounted.
         saved = json.loads((disk / "run" / "checkpoints" / "latest" / "manifest.json").read_text())["step"]
         again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", config, f"max_steps={saved + 1}"])
         assert again.returncode == 0 and f"going on from step {saved}" in again.stdout, again.stdout + again.stderr
-        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # for its end
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # for the unmount at the end
 
 
 def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate):
@@ -203,7 +203,7 @@ def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate
 
 @pytest.mark.parametrize("left", [0, 1, 3])
 def test_descriptors_that_run_out_while_it_runs_are_named(ddprun_bin, run_dir, gate, left):
-    """When the next round is started, of which all are free again: at a port, in a request to the guardian, at a pipe."""
+    """It happens at the start of the next round, for which all descriptors are free again: at a port, in a request to the guardian, or at a pipe."""
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 3, "--run-dir", run_dir, "--no-python", "sh", "-c",
                       f"echo up; read word < {gate}; exit 3"])
     until(job, job.stdout, "up")
@@ -248,12 +248,12 @@ class Clock:
         return {"LD_PRELOAD": str(self.library), "CLOCK_WAS_SET": str(self.file)}
 
     def set(self, hours: int) -> None:
-        """By so many hours, from now on: in place, since programs have the file mapped."""
+        """Shifts the clock by that many hours from now on. The file is changed in place, because programs have it mapped."""
         with self.file.open("r+b") as f:
             f.write(struct.pack("<q", 3600 * hours))
 
     def sleep(self, seconds: int) -> None:
-        """As if the machine had slept for so long: what counts sleep has gone on, what does not stood still."""
+        """Simulates sleep of that length: clocks that include sleep advance, the others do not."""
         with self.file.open("r+b") as f:
             f.write(struct.pack("<qq", 0, seconds))
 
@@ -264,7 +264,7 @@ def clock(tmp_path) -> Clock:
 
 
 def test_a_machine_that_has_slept_past_its_lease_knows_it(nodes, clock, tmp_path):
-    """The others may have gone on without it: its workers are killed at once, and it joins again."""
+    """The others may have continued without this node. Its workers are killed immediately, and it joins again."""
     script = tmp_path / "s.sh"
     script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
     script.chmod(0o755)
@@ -315,7 +315,7 @@ def test_how_long_a_job_took_is_told_by_no_clock_that_is_set(ddprun_bin, tmp_pat
 
 
 def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_path, clock, run_dir):
-    """Forwards by a day in each round: as if it had run so long."""
+    """The clock is set forward by a day in each round, as if the round had lasted that long."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2, "pause": {"instant_s": 600, "first_s": 0.5}}), encoding="utf-8")
     script = tmp_path / "loop.py"

@@ -1,4 +1,5 @@
-"""model.sync_batch_norm: several workers train as one does whose batch norm sees the whole batch, ragged steps and a loss in the middle included."""
+"""model.sync_batch_norm: several workers train like one worker whose batch norm sees the whole batch. Covers ragged steps and a lost worker in the
+middle."""
 
 import jobs
 import pytest
@@ -38,8 +39,8 @@ def run(ddprun_bin, data, tmp_path_factory):
 
 
 def test_three_workers_train_as_one(run):
-    """Rounding flips a ReLU now and then, and 19 layers of batch norm make much of it. With this seed a change of memory layout moves no loss by
-    more than 1e-7; with others by 1e-5 up to 1e-2."""
+    """Rounding flips a ReLU now and then, and 19 layers of batch norm amplify that. With this seed a change of memory layout moves no loss by more
+    than 1e-7; with other seeds by 1e-5 up to 1e-2."""
     alone, three, apart = (jobs.losses(run(*job)) for job in ((1, PLAIN), (3, SYNCED), (3, PLAIN)))
     assert len(alone) == 14
     assert off(three, alone) < 1e-4
@@ -47,14 +48,15 @@ def test_three_workers_train_as_one(run):
 
 
 def test_micro_batches_are_synced_one_by_one(run):
-    """One sample each of three ranks, or three of one: the same samples in each pass. The last rank's third pass stands for none."""
+    """Three ranks pass one sample each, or one rank passes three: each pass has the same samples. The last rank's third pass has only a sample of
+    weight 0."""
     one_epoch = {"max_steps": 7}
     synced, alone = run(3, SYNCED, micro_batch_size=1, **one_epoch), run(1, PLAIN, micro_batch_size=3, **one_epoch)
     assert off(jobs.losses(synced), jobs.losses(alone)) < 1e-4
 
 
 def test_unlike_micro_batches_are_made_alike(run, ddprun_bin, ddptrain_bin, data, tmp_path):
-    """As nodes have them that know how much memory fits: all ranks make the passes of the smallest."""
+    """Nodes learn different micro-batch sizes from their memory. All ranks then use the number of passes of the smallest size."""
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED, "max_steps": 3}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c",
                      f"exec {ddptrain_bin} --run-dir {tmp_path / 'run'} {train} micro_batch_size=$RANK"])
@@ -63,7 +65,7 @@ def test_unlike_micro_batches_are_made_alike(run, ddprun_bin, ddptrain_bin, data
 
 
 def test_a_run_resumes_on_another_number_of_workers(run, ddprun_bin, data, tmp_path):
-    """Also on one, whose batch norm has nobody to ask."""
+    """This includes one worker, whose batch norm needs no exchange."""
     alone = jobs.losses(run(1, PLAIN))
     for workers, steps in ((2, 5), (3, 9), (1, 14)):
         train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED, "max_steps": steps}))
@@ -72,7 +74,7 @@ def test_a_run_resumes_on_another_number_of_workers(run, ddprun_bin, data, tmp_p
     assert off(jobs.losses(tmp_path / "run"), alone) < 1e-4
 
 
-# At the start of a step the others wait in a forward pass; in the middle of a backward pass all running statistics have changed.
+# At the start of a step the other ranks wait in a forward pass. In the middle of a backward pass all running statistics have changed.
 @pytest.mark.parametrize("workers,fault,kept", [
     (2, "kill rank=1 step=3", [0]),
     (2, "kill rank=0 step=3 phase=backward", [1]),

@@ -1,4 +1,4 @@
-"""Samples that are made up: a job needs no file, learns something, and keeps each bit through failures and restarts."""
+"""Generated samples: a job needs no file, learns something, and keeps each bit through failures and restarts."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def test_a_model_learns_without_a_file(ddprun_bin, tmp_path, kind):
     loss = [line["loss"] for line in jobs.metrics(tmp_path / "run", "eval")]
     first = jobs.losses(tmp_path / "run")[0][1]
     if kind.startswith("tokens"):
-        # What nobody can know: one token of four is any, and in four of five of these it is not the one that would follow.
+        # The lowest possible loss: one token of four is drawn at random from 20, and 19 of 20 of these differ from the predictable one.
         known = 0.75 + 0.25 / 20
         floor = -known * math.log(known) - (1 - known) * math.log(0.25 / 20)
         assert first > 0.9 * math.log(20) and floor - 0.1 < loss[-1] < 0.7 * math.log(20)  # of 1,600 tokens

@@ -1,4 +1,5 @@
-"""Tables of numbers: CSV files and arrays train a network, a lost worker changes no bit, other files are noticed, and mistakes have their place."""
+"""Tables of numbers: a network trains on CSV files and arrays, a lost worker changes no bit, changed files are noticed, and errors are reported with
+their position."""
 
 import json
 import random
@@ -22,7 +23,7 @@ def write_tables(folder) -> None:
     for name, count, seed in (("train", 200, 1), ("test", 50, 2)):
         table = rows(count, seed)
         (folder / f"{name}.csv").write_text("id,a,b,y,pet\n" + "".join(",".join(map(str, row)) + "\n" for row in table), encoding="utf-8")
-        # As float32 of double, which is what a reader of the text gets.
+        # Rounded from double to float32, like the values that the reader of the text gives.
         numpy.save(folder / f"{name}_x.npy", numpy.array([row[1:3] for row in table]))
         safetensors.numpy.save_file({"y": numpy.array([row[3] for row in table], numpy.float32)}, folder / f"{name}_y.safetensors")
 

@@ -1,4 +1,4 @@
-"""Workers of a script have terminals where ddprun writes to one: programs show colours, bars and widths as if started there."""
+"""Workers of a script have terminals if ddprun writes to one: programs show the same colours, bars and widths as without ddprun."""
 
 import fcntl
 import os
@@ -25,13 +25,13 @@ print(f"out {kind(1)} err {kind(2)}")
 
 
 class Terminal:
-    """A job whose standard output and error are a terminal of that size; its standard input is /dev/null, or the terminal as well."""
+    """A job whose standard output and error are a terminal of that size. Its standard input is /dev/null, or the terminal as well."""
 
     def __init__(self, command, columns=100, lines=30, has_input=False, **variables):
         self.seen = b""
         self.fd, side = pty.openpty()
         settings = termios.tcgetattr(side)
-        settings[1] &= ~termios.OPOST  # "\n" stays as it is
+        settings[1] &= ~termios.OPOST  # "\n" is not translated
         termios.tcsetattr(side, termios.TCSANOW, settings)
         self.resize(columns, lines)
 
@@ -49,7 +49,7 @@ class Terminal:
     def read(self):
         try:
             return os.read(self.fd, 65536)
-        except OSError:  # nobody has the terminal any more
+        except OSError:  # no process has the terminal any more
             return b""
 
     def until(self, pattern):
@@ -128,7 +128,7 @@ while True:
 
 
 def test_bytes_of_a_single_worker_pass_as_they_are(ddprun_bin, script):
-    """Both streams in the order in which they were written, and no line end of ours between them."""
+    """Both streams keep the order of writing, and ddprun inserts no line ends."""
     job = script(r"""
 import os
 os.write(1, b"\x1b[2Ka\rbc")
@@ -141,7 +141,7 @@ os.write(2, b"\x1b[31mred")
 
 
 def test_a_prompt_shows_what_is_typed(ddprun_bin, script):
-    """Python takes readline where both streams are terminals; then it is the worker that echoes, key by key."""
+    """Python uses readline if both streams are terminals. Then the worker echoes the input, key by key."""
     job = script("import readline\nprint('got', input('who? '))\n")
     terminal = Terminal([ddprun_bin, "--standalone", "--log-dir", "/dev/null", job], has_input=True, TERM="dumb")
     terminal.until(rb"who\? ")
@@ -154,7 +154,7 @@ def test_a_prompt_shows_what_is_typed(ddprun_bin, script):
 
 
 def test_a_coloured_traceback_is_the_cause_without_its_colours(ddprun_bin, tmp_path, script):
-    """Python 3.13 colours tracebacks on a terminal; here a script does."""
+    """Python 3.13 colours tracebacks on a terminal; here the script does it."""
     job = script(r"""
 import os, sys
 if os.environ["RANK"] == "0":
@@ -179,7 +179,7 @@ def test_what_a_dying_worker_wrote_last_is_shown(ddprun_bin, script):
 
 
 def test_more_than_the_terminal_takes_at_once(ddprun_bin, script):
-    """Nothing is lost of what goes to no file, though the reader is slow."""
+    """No output is lost that goes to no file, although the reader is slow."""
     job = script("import os\nfor i in range(20000): print(os.environ['RANK'], i, 'x' * 80)\n")
     terminal = Terminal([ddprun_bin, "--standalone", "--nproc-per-node", 2, job])
     terminal.until(rb"x")
@@ -189,7 +189,7 @@ def test_more_than_the_terminal_takes_at_once(ddprun_bin, script):
 
 
 def test_without_terminals_to_give_workers_get_pipes(ddprun_bin, script):
-    """A container without /dev/pts has none. In a chroot only the propagation of /dev/pts itself can be changed, and that is enough."""
+    """A container without /dev/pts has no terminals. In a chroot only the propagation of /dev/pts itself can be changed, and that is enough."""
     job = script(SAYS_WHAT_IT_HAS)
     hidden = ["unshare", "-m", "--propagation", "unchanged", "sh", "-c", 'mount --make-private /dev/pts && mount -t tmpfs none /dev/pts && exec "$@"', "sh"]
     if os.geteuid() != 0 or not shutil.which("unshare") or subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode != 0:

@@ -1,4 +1,4 @@
-"""`ddprun token` and what a token leaves behind: files for one user, no token where nobody asked for it, and no OpenSSL at the start."""
+"""`ddprun token` and the traces of a token: files that only one user can read, no token unless requested, and no OpenSSL at the start."""
 
 import os
 import pathlib
@@ -90,7 +90,7 @@ def processes_of(agent):
 
 
 def copies_in_memory(pid, text):
-    """How often the text is in what the process has written to its memory; a worker's environment is looked at as well."""
+    """How often the text occurs in memory that the process has written. A worker's environment is searched as well."""
     count = pathlib.Path(f"/proc/{pid}/environ").read_bytes().count(text)
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():

@@ -1,5 +1,5 @@
-"""A BPE vocabulary: text is trained on by it, token files are made with it, models write with it. Its tokens are those of Hugging Face's tokenizers
-(tests/trainer/tokens has more of that, from a file)."""
+"""A BPE vocabulary: models train on text with it, token files are made with it, and models write with it. Its tokens are those of Hugging Face's
+tokenizers (tests/trainer/tokens tests more of that, from a file)."""
 
 import json
 import pathlib
@@ -92,7 +92,7 @@ def test_a_token_file_that_can_not_be_made(ddptrain_bin, vocabulary, tmp_path, a
 
 @pytest.mark.long
 def test_its_tokens_are_those_of_hugging_face(ddptrain_bin, tmp_path):
-    """Of a vocabulary that was trained on text of Debian: 1 MB of text, every character, and bytes that are no UTF-8."""
+    """The vocabulary was trained on text of Debian. The test tokenizes 1 MB of text, every character, and bytes that are not UTF-8."""
     tokenizers = pytest.importorskip("tokenizers")
     texts = [file for file in sorted(pathlib.Path("/usr/share/common-licenses").iterdir()) if file.is_file()]
     text = b"".join(file.read_bytes() for file in texts)

@@ -1,5 +1,5 @@
-"""The drop-in promise: every option and variable of torchrun, run under the real torchrun of this Python's torch and under ddprun, with no
-difference that is not in the table of contract_differences.py. docs/torchrun.md tells users the same."""
+"""The drop-in promise: every option and variable of torchrun, run under the real torchrun of this Python's torch and under ddprun. Only the
+differences in the table of contract_differences.py are allowed. docs/torchrun.md lists them for users."""
 
 import os
 import pathlib
@@ -66,7 +66,7 @@ CASES = [
     *[Case(f"{name} of a shell", f"--{name} bash", workers=0, since="--print-completion") for name in ("print-completion", "print_completion")],
     Case("print-completion of no shell", "--print-completion ksh", workers=0, since="--print-completion"),
 
-    # What follows the script is the script's
+    # Words after the script belong to the script
     Case("script arguments", [*STATIC, "--nproc-per-node", "2", "@script", *ARGUMENTS], workers=2),
     Case("a program's arguments", [*STATIC, "--no-python", "@program", *ARGUMENTS]),
     Case("a module's arguments", [*STATIC, "-m", "@module", *ARGUMENTS]),
@@ -75,7 +75,7 @@ CASES = [
     Case("-- after the script only", "--master-port @port @script -- -- x --"),
     Case("script arguments that start like options", "--master-port @port @script --np 3 --stand --no x", workers=0),
 
-    # What is started
+    # The started program
     Case("a script", "--master-port @port here.py", files={"here.py": f"import sys; sys.argv[0] = __file__; exec(open({str(contract.PROBE)!r}).read())"}),
     Case("a script in the parent folder", "--master-port @port ../work/here.py", files={"here.py": f"exec(open({str(contract.PROBE)!r}).read())"}),
     Case("a script that is not there", "--master-port @port nowhere.py", workers=0),
@@ -116,7 +116,7 @@ CASES = [
     *[Case(f"rdzv-conf {text!r}", ["--rdzv-conf", text, *STATIC, "@script"], workers=0) for text in
       ("timeout=5,", "a=1,,b=2", "=5", "timeout=", "timeout")],
 
-    # Numbers that are none
+    # Values that are not numbers
     *[Case(f"nnodes {text!r}", ["--nnodes", text, *STATIC, "@script"], workers=0) for text in ("0", "2:1", "1:2:3", "a", "", "-1")],
     *[Case(f"nproc-per-node {text!r}", ["--nproc-per-node", text, *STATIC, "@script"], workers=0) for text in ("many", "", "1.5", "xpu")],
     Case("max-restarts -1", "--max-restarts=-1 --master-port @port @script", workers=0),
@@ -125,7 +125,7 @@ CASES = [
     *[Case(name, f"--{name} planet --master-port @port @script", workers=0) for name in ("numa-binding", "numa_binding")],
     *[Case(name, f"--{name} none_such --master-port @port @script", workers=0) for name in ("logs-specs", "logs_specs")],
     *[Case(f"nproc-per-node {text}", f"--nproc-per-node {text} --master-port @port @script", workers=os.cpu_count()) for text in ("cpu", "auto")
-      if os.cpu_count() == len(os.sched_getaffinity(0)) <= 4 and not gpus()],  # elsewhere ddprun knows better
+      if os.cpu_count() == len(os.sched_getaffinity(0)) <= 4 and not gpus()],  # on other machines ddprun counts differently on purpose
 
     # The environment
     Case("stale variables", S2 + " @script", {"RANK": "7", "LOCAL_RANK": "7", "WORLD_SIZE": "9", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "5",

@@ -1,5 +1,5 @@
-"""The drop-in promise on several nodes: agents on loopback, under the real torchrun and under ddprun, with no difference that is not in the
-table of contract_differences.py. docs/torchrun.md tells users the same."""
+"""The drop-in promise on several nodes: agents on loopback, under the real torchrun and under ddprun. Only the differences in the table of
+contract_differences.py are allowed. docs/torchrun.md lists them for users."""
 
 import contract
 import contract_differences
@@ -57,7 +57,7 @@ def test_same_as_torchrun(torchrun, ddprun_bin, tmp_path, case):
 
 
 def test_two_jobs_share_an_endpoint(ddprun_bin, tmp_path):
-    """Under torchrun the second one often dies with the first one's store, so there is nothing to compare with."""
+    """Under torchrun the second job often dies with the first one's store, so a comparison is not possible."""
     case = Case("two jobs", "--nnodes 1:2 --rdzv-conf last_call_timeout=0.2 --rdzv-backend c10d --rdzv-endpoint localhost:@port --nproc-per-node 2 @script",
                 nodes=("--rdzv-id one", "--rdzv-id two"))
     seen = contract.observe(contract_launchers.Ddprun(ddprun_bin), case, tmp_path / "case", contract.free_port())

@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's GPT2LMHeadModel and LlamaForCausalLM, drawn by chance: the same loss and the same tokens."""
+"""Hugging Face's GPT2LMHeadModel and LlamaForCausalLM with random weights: ddptrain computes the same loss and the same tokens."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_losses_and_tokens_are_those_of_transformers(ddptrain_bin, data, tmp_pat
     torch.manual_seed(1)
     torch.set_num_threads(1)
     theirs, model = make(transformers)
-    for parameter in theirs.parameters():  # larger than they begin, so that an error is not hidden by the residual stream
+    for parameter in theirs.parameters():  # larger than initial weights, so that the residual stream does not hide an error
         torch.nn.init.normal_(parameter, 1.0 if parameter.dim() == 1 else 0.0, 0.2)
     theirs.eval().save_pretrained(tmp_path / "saved")
     train = jobs.write_config(tmp_path / "train.json", config(data, model=model))

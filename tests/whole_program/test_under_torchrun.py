@@ -1,4 +1,4 @@
-"""ddptrain needs nothing but torchrun's environment: the real torchrun starts it, and it ends with the bits it has under ddprun."""
+"""ddptrain needs only torchrun's environment: started by the real torchrun, it ends with the same bits as under ddprun."""
 
 import pathlib
 import signal

@@ -1,4 +1,4 @@
-"""Samples that are held out of training: what is measured of them, what goes by it, and what a lost worker and a restart change of it: nothing."""
+"""Samples that are held out of training: the metrics on them and the decisions that depend on these. A lost worker or a restart changes nothing."""
 
 import json
 

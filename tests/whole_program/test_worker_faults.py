@@ -1,4 +1,4 @@
-"""Ends of workers that are the workers' own doing, and more of them than anybody has: signals of their own, loops, a thousand of them."""
+"""Faults of workers that they cause themselves, and an extreme number of workers: signals, loops, a thousand workers."""
 
 import resource
 
@@ -32,7 +32,7 @@ def enough_descriptors(workers: int) -> None:
 
 @pytest.mark.long
 def test_a_thousand_workers(ddprun_bin, run_dir):
-    """One of them fails, the others wait; then all end well."""
+    """One of them fails while the others wait; then all end with success."""
     enough_descriptors(1000)
     script = 'test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; test $RANK = 777 && exit 3; read word; sleep 600'
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1000, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script])

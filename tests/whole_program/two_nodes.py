@@ -1,5 +1,5 @@
-"""A training job of two agents on loopback, whose disks are folders: what the tests of local copies and of nodes without a shared disk start, fail
-and look at."""
+"""A training job of two agents on loopback, whose disks are folders. The tests of local copies and of nodes without a shared disk start it, make it
+fail and inspect it."""
 
 import pathlib
 
@@ -8,8 +8,8 @@ from jobs import free_port
 
 
 class Job:
-    """Two nodes with one worker each. Node N writes its copies to disk-N, unless there are to be none; the run directory is shared unless each is to
-    have its own."""
+    """Two nodes with one worker each. Node N writes its copies to disk-N, if copies are enabled. The run directory is shared, or each node has its
+    own."""
 
     def __init__(self, nodes, folder: pathlib.Path, config: dict, own_run_directories: bool = False, copies: bool = True):
         self.nodes, self.folder = nodes, folder
@@ -26,7 +26,7 @@ class Job:
         return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
 
     def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), least: int | None = None, **environment: str) -> None:
-        """The first node leads, so that ranks stay where they are; the flags are said to it alone."""
+        """Starts the nodes. The first one leads, so ranks stay on their nodes; only the first node gets the flags."""
         self.nodes.agents.clear()
         port = free_port()
         for rank, node in enumerate(nodes):
@@ -39,7 +39,7 @@ class Job:
         return self.nodes.wait()
 
     def fail_at(self, step: int) -> None:
-        """Ends with every save before that step on both disks and in the run directory."""
+        """Fails at that step. All saves before it are then complete on both disks and in the run directory."""
         codes = self.launch(overrides=["checkpoint.background=false"], DDPTRAIN_FAULT=f"exit=7 rank=1 step={step}")
         assert codes == [7, 7], self.nodes.all_text()
 

@@ -1,6 +1,6 @@
-// Real agents with real workers: run_agent() in a child process of the test, /bin/sh scripts (or this binary, speaking the
-// channel) as workers. Everything that happens is written to one FIFO, line by line, by the agent's observer and by the
-// workers, so the test waits for events and never for time.
+// Real agents with real workers: run_agent() in a child process of the test; workers are /bin/sh scripts or this binary, which
+// speaks the channel protocol. The agent's observer and the workers write every event as a line to one FIFO. The test therefore
+// waits for events and never for time.
 #include "launcher/agent/agent.hpp"
 
 #include <fcntl.h>
@@ -27,9 +27,9 @@
 namespace ddprun {
 namespace {
 
-constexpr int kPatienceMs = 60000;  // how long a test waits for what must happen; only a failing test gets there
+constexpr int kPatienceMs = 60000;  // timeout for each wait; only a failing test reaches it
 
-// ---- a worker that speaks the channel: this binary, told by its environment ----
+// ---- a worker that speaks the channel: this binary, if its environment says so ----
 
 class ChannelWorker {
  public:
@@ -69,7 +69,7 @@ void note(const std::string& line) {
   agent.say(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
   if (part == "save" || part == "surprise") {
     ::signal(SIGTERM, SIG_IGN);
-    if (part == "surprise") {  // rank 0's, once both are known to the agent
+    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so its reports come when the agent has both workers
       const auto op = rank == 0 ? channel::StoreRequest::Op::kGet : channel::StoreRequest::Op::kSet;
       agent.store({.op = op, .keys = {"here"}, .timeout_ms = kPatienceMs});
       for (int step = 10; rank == 0 && step < 10 + surprises; ++step) agent.say(channel::Progress{.step = step});
@@ -88,7 +88,7 @@ void note(const std::string& line) {
     }
     agent.store({.op = channel::StoreRequest::Op::kGet, .keys = {"killed"}, .timeout_ms = 0});
     note("survivor");
-    std::get<channel::Stop>(agent.hear());  // the agent says why it stops us
+    std::get<channel::Stop>(agent.hear());  // the agent's message states why it stops this worker
     channel::WorkerError error;
     error.kind = channel::ErrorKind::kLostPeer;
     error.message = "peer 1 is gone";
@@ -121,7 +121,7 @@ void note(const std::string& line) {
   ::_exit(98);
 }
 
-// Before main() and any test.
+// Runs before main() and any test.
 [[maybe_unused]] const bool kNotAWorker = [] {
   if (const char* part = std::getenv("DDPRUN_TEST_CHANNEL_WORKER");
       part != nullptr && std::getenv("DDPRUN_CHANNEL") != nullptr) {
@@ -130,7 +130,7 @@ void note(const std::string& line) {
   return true;
 }();
 
-// ---- what happened, as lines ----
+// ---- events, as lines ----
 
 class LineObserver : public RunObserver {
  public:
@@ -163,7 +163,7 @@ class LineObserver : public RunObserver {
 
 // ---- the test's side ----
 
-// A handle of a process that is not our child, taken while it lives.
+// A pidfd of a process that is not our child, opened while it lives.
 class Pidfd {
  public:
   explicit Pidfd(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -188,7 +188,8 @@ class AgentTest : public testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     folder_ = name;
     ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
-    fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);  // read-write: no end of file while nobody writes
+    fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);  // read-write, so that there is no end of file while no
+                                                                     // writer is connected
     plan_.kind = Plan::Kind::kProgram;
     plan_.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     plan_.run_id = "none";
@@ -206,7 +207,7 @@ class AgentTest : public testing::Test {
   }
 
   void start(const std::string& script, int workers = 1) {
-    std::string argument;  // a script's arguments go through torchrun's template, in which a dollar is written twice
+    std::string argument;  // script arguments pass through torchrun's template, in which a dollar sign is written twice
     for (const char c : script) argument += c == '$' ? "$$" : std::string(1, c);
     plan_.command = {"/bin/sh", "-c", argument};
     plan_.nproc_per_node = workers;
@@ -247,7 +248,8 @@ class AgentTest : public testing::Test {
     ::_exit(code);
   }
 
-  // The rest of the first line that begins with this and has not been taken yet; lines of different writers come in any order.
+  // Returns the rest of the first line that begins with this and has not been returned yet. Lines of different writers arrive
+  // in any order.
   std::string wait_for(const std::string& beginning) {
     for (;;) {
       for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos; buffer_.erase(0, newline + 1)) {
@@ -273,7 +275,7 @@ class AgentTest : public testing::Test {
   }
   pid_t wait_for_pid(const std::string& beginning) { return static_cast<pid_t>(std::atoi(wait_for(beginning).c_str())); }
 
-  // The agent's exit code; 128 + N for a signal. An agent that does not end is killed, and the test has failed.
+  // Returns the agent's exit code, 128 + N for a signal. An agent that does not end is killed, and the test fails.
   int exit_code() {
     if (!Pidfd(agent_).ends()) {
       ADD_FAILURE() << "the agent did not end; its lines were:\n" << seen_;
@@ -292,13 +294,13 @@ class AgentTest : public testing::Test {
   Plan plan_;
   AgentFiles files_;
   std::string channel_part_;
-  std::vector<std::string> variables_;  // set for the agent
-  std::string buffer_;                  // what has been read, up to an unfinished line
-  std::vector<std::string> lines_;      // not taken yet
+  std::vector<std::string> variables_;  // variables of the agent
+  std::string buffer_;                  // the bytes read so far that do not form a whole line
+  std::vector<std::string> lines_;      // lines not returned yet
   std::string seen_;
 };
 
-// Writes its pid, then waits for ever in a session of its own, deaf to SIGTERM; its parents are gone.
+// Writes its pid, then waits for ever in a session of its own and ignores SIGTERM. Its parents are gone.
 constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
 
 TEST_F(AgentTest, AllWorkersSucceed) {
@@ -344,7 +346,7 @@ TEST_F(AgentTest, TheBudgetEnds) {
   EXPECT_EQ(exit_code(), 5);
 }
 
-// The system's errors, the libraries', a lack of memory.
+// Errors of the system and of libraries, and a lack of memory.
 TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
   variables_ = {"THROW_AT_ROUND"};
   start("echo started >$FIFO; sleep 1000");
@@ -353,7 +355,7 @@ TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// Whatever calls into the agent's shell goes on listening, so that the workers can agree on a step.
+// After an internal error in a callback, the agent still serves the channels, so that the workers can agree on a step.
 TEST_F(AgentTest, WorkersSaveWhenACheckOfOursFails) {
   start_channel_workers("surprise", 2);
   EXPECT_EQ(wait_for("saved at "), "11");
@@ -365,7 +367,7 @@ TEST_F(AgentTest, WorkersSaveWhenACheckOfOursFails) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// What the first failure needs does not work, so nobody is waited for.
+// A second failure, in the handling of the first one, makes the agent end without waiting.
 TEST_F(AgentTest, ASecondFailureOfOursEndsTheJobAtOnce) {
   variables_ = {"TWICE"};
   start_channel_workers("surprise", 2);
@@ -374,7 +376,7 @@ TEST_F(AgentTest, ASecondFailureOfOursEndsTheJobAtOnce) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// Then nobody has said farewell to the guardian.
+// In this case the agent has not reported a clean shutdown to the guardian.
 TEST_F(AgentTest, AReportWhoseEndCannotBeToldIsCompleted) {
   files_.report = folder_ / "report.json";
   std::ofstream(files_.report) << R"({"rounds":[1],"exit":null})";
@@ -450,7 +452,7 @@ TEST_F(AgentTest, ASecondSignalKillsWorkersThatIgnoreIt) {
   const Pidfd one(wait_for_pid("ready "));
   const Pidfd other(wait_for_pid("ready "));
   signal_agent(SIGINT);
-  signal_agent(SIGQUIT);  // two of one kind may become one on the way
+  signal_agent(SIGQUIT);  // two signals of one kind may be merged by the kernel
   EXPECT_EQ(exit_code(), 130);
   EXPECT_TRUE(one.ends());
   EXPECT_TRUE(other.ends());
@@ -473,7 +475,7 @@ TEST_F(AgentTest, UserSignalsArePassedOnWithoutEndingTheJob) {
   EXPECT_EQ(exit_code(), 0);
 }
 
-// ---- nothing is left ----
+// ---- no process is left ----
 
 TEST_F(AgentTest, ADaemonOfAWorkerIsGoneWithTheRound) {
   ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
@@ -522,7 +524,7 @@ TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
 TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
   const auto go = folder_ / "fifo.go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);  // so neither side waits for the other to open it
+  const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);  // so that neither side blocks until the other one opens it
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   const Pidfd wrapper(wait_for_pid("started 0 "));
   wait_for("ready");
@@ -530,7 +532,7 @@ TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
   EXPECT_TRUE(wrapper.ends());
   EXPECT_EQ(::write(fd, "go\n", 3), 3);
   wait_for("child saved");
-  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // after every process that the worker started
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // closes after every process that the worker started
   EXPECT_EQ(exit_code(), 143);
   ::close(fd);
 }
@@ -562,7 +564,8 @@ TEST_F(AgentTest, ThePortIsHeldAndATakenOneIsAUsageError) {
   EXPECT_NE(HeldPort::any().port(), held.port());
 }
 
-// A ddprun that holds a port has a name in the network namespace, whose socket is another one when it was let go in between.
+// A ddprun that holds a port binds a name in the network namespace. If the port was released in between, the name's socket has
+// another inode.
 TEST_F(AgentTest, APortThatWasAskedForIsHeldAcrossARestart) {
   plan_.master_port = HeldPort::any().port();
   plan_.max_restarts = 1;

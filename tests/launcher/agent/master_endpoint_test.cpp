@@ -25,7 +25,7 @@
 namespace ddprun {
 namespace {
 
-// A guardian that is stopped: its requests, and the sockets that travel with them, stay in the queue.
+// A guardian that is stopped: its requests, and the sockets that are passed with them, stay in the queue.
 class StoppedGuardian {
  public:
   StoppedGuardian() {
@@ -41,7 +41,7 @@ class StoppedGuardian {
     pollfd ready{theirs_.get(), POLLIN, 0};
     if (::poll(&ready, 1, 20'000) == 1) receive_all();
   }
-  // Receives what is in the queue, and closes the descriptors that came with it.
+  // Receives the queued messages, and closes the descriptors that came with them.
   void receive_all() const {
     guardian::Request request;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * guardian::kMaxDescriptors)> control{};
@@ -69,7 +69,7 @@ class StoppedGuardian {
   std::optional<GuardianLink> link_;
 };
 
-// A job on many machines whose only node is this one: it is the coordinator and has rank 0.
+// A multi-node job whose only node is this one: it is the coordinator and has rank 0.
 class OneNode {
  public:
   explicit OneNode(const Plan& plan) {
@@ -132,7 +132,7 @@ Plan plan_with(PortNeed need) {
   return plan;
 }
 
-// The kernel would give it a part of the new workers' connections.
+// Otherwise the kernel would give that server a part of the new workers' connections.
 TEST(MasterEndpoint, AStoreThatMayStillListenGetsNoWorkerOfTheNextRound) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
@@ -159,7 +159,7 @@ TEST(MasterEndpoint, WhereOnlyItsPortWillDoRankZeroTries) {
   running.join();
 }
 
-// An error would end the job with "wrong command line". Another program can take the port while rank 0 is on another node.
+// An error here would end the job with "wrong command line". Another program can take the port while rank 0 is on another node.
 TEST(MasterEndpoint, IfAnotherProgramTakesThePortLaterRankZeroTriesIt) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
@@ -196,7 +196,7 @@ TEST(MasterEndpoint, ThePortNameSurvivesACopyOfItsDescriptorInAnotherProcess) {
   EXPECT_TRUE(settings.agent_store);
 }
 
-// Rank 0 then opens the port. If it fails, the restart policy retries.
+// Rank 0 then opens the port itself. If that fails, the restart policy retries.
 TEST(MasterEndpoint, IfTheStoreCannotListenLaterRankZeroHostsIt) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;

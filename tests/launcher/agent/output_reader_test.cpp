@@ -1,5 +1,5 @@
-// Workers' pipes: a pipe that replaces another one is watched once, however slow the console was. And the end of a job waits
-// for the console's own files.
+// Workers' pipes: a pipe that replaces another one is watched once, however slow the console is. The end of a job waits for the
+// console's own files.
 #include "launcher/agent/output_reader.hpp"
 
 #include <fcntl.h>
@@ -51,7 +51,7 @@ class OutputReaderTest : public testing::Test {
     reader_.begin_round(1);
   }
 
-  // A new pipe of the worker's stdout; returns the worker's end.
+  // Creates a new pipe for the worker's stdout; returns the worker's end.
   Descriptor adopt() {
     Channel pipe;
     reader_.adopt(0, Stream::kStdout, std::make_unique<boost::asio::posix::stream_descriptor>(io_, pipe.reads.release()));

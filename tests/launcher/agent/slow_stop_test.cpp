@@ -1,4 +1,5 @@
-// Who is awaited, and who cannot be killed: real timers with short limits, this process as a worker that does not end.
+// Waits for workers that end slowly or cannot be killed: real timers with short limits. This process plays a worker that does
+// not end.
 #include "launcher/agent/slow_stop.hpp"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ TEST_F(SlowStopTest, WhoIsThereLongAfterSigkillCannotBeKilled) {
   EXPECT_NE(stuck_[0].message.find("cannot be killed: state "), std::string::npos) << stuck_[0].message;
 }
 
-// With --recovery live the round goes on while a killed worker is replaced: the successor was sent nothing.
+// With --recovery live the round continues while a killed worker is replaced: the replacement was sent no signal.
 TEST_F(SlowStopTest, TheSuccessorOfAKilledOneIsNotTakenForIt) {
   SlowStop stop = make();
   pids_[1] = 1;

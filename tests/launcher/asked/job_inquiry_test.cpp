@@ -1,4 +1,4 @@
-// Who asks all nodes: the answers are counted, bounded, and handed over when all have come or the time is over.
+// A query of all nodes: answers are counted, limited in size, and delivered when all have arrived or the time is over.
 #include "launcher/asked/job_inquiry.hpp"
 
 #include <string>
@@ -26,8 +26,8 @@ TEST(JobInquiry, AnswersOfAllNodesAreHandedOverAtOnce) {
   EXPECT_EQ(put[0].number, 100u);
   EXPECT_EQ(put[0].text, "what");
   inquiry.hear(answer_of(2, 100, R"({"b":2})"));
-  inquiry.hear(answer_of(2, 100, R"({"b":3})"));  // twice
-  inquiry.hear(answer_of(1, 99, R"({"a":1})"));   // to another question
+  inquiry.hear(answer_of(2, 100, R"({"b":3})"));  // the same answer a second time
+  inquiry.hear(answer_of(1, 99, R"({"a":1})"));   // an answer to another query
   EXPECT_EQ(json, "");
   inquiry.hear(answer_of(1, 100, R"({"a":1})"));
   EXPECT_EQ(json, R"({"answered":2,"of":2,"answers":[{"a":1},{"b":2}],"nodes":[")" + name_of({1}) + R"(",")" + name_of({2}) +
@@ -73,7 +73,7 @@ TEST(JobInquiry, OneNodeIsAskedAlone) {
   EXPECT_EQ(put[0].to, (rendezvous::NodeId{7}));
   EXPECT_EQ(put[0].most_bytes, 100u);
   inquiry.hear(answer_of(7, 1, "{}", 3));
-  inquiry.hear(answer_of(7, 2, "", 3));  // it is not here
+  inquiry.hear(answer_of(7, 2, "", 3));  // the job does not run here
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(answers[0], R"({"answered":1,"of":3,"answers":[{}],"nodes":[")" + name_of({7}) + R"("]})");
   EXPECT_EQ(answers[1], R"({"answered":0,"of":3,"answers":[],"nodes":[]})");

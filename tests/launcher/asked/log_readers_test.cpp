@@ -1,4 +1,4 @@
-// A node that is asked for the lines of its workers' logs: at once, or as soon as some come.
+// A node that is queried for the lines of its workers' logs: it answers immediately, or as soon as there are lines.
 #include "launcher/asked/log_readers.hpp"
 
 #include <fstream>
@@ -24,7 +24,7 @@ class LogReadersTest : public testing::Test {
     std::ofstream(folder_.path() / "round-000/rank-00001/stdout.log", std::ios::app) << text;
   }
   void ask(const json& question) { readers_.hear({.asker = {1}, .number = 1, .most_bytes = 64 << 10}, question); }
-  // The next answer, whenever it comes.
+  // Waits for the next answer.
   json next() {
     while (answers_.empty()) io_.run_one();
     json answer = std::move(answers_.front());
@@ -68,8 +68,8 @@ TEST_F(LogReadersTest, WhatIsThereIsAnsweredAtOnceAndNothingToo) {
 }
 
 TEST_F(LogReadersTest, WhoFollowsIsAnsweredWhenSomethingComes) {
-  ask({{"ask", "log lines"}, {"follow", true}, {"tail", 10}});  // not even the folders are there
-  for (int turn = 0; turn < 3; ++turn) {                        // it looks, and finds nothing
+  ask({{"ask", "log lines"}, {"follow", true}, {"tail", 10}});  // even the folders do not exist
+  for (int turn = 0; turn < 3; ++turn) {                        // it reads, and finds no lines
     io_.poll();
     files_.finish();
   }

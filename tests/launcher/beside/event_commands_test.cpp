@@ -1,5 +1,5 @@
-// Commands that run for too long, with a short limit. What they are told: whole programs,
-// tests/whole_program/test_event_commands.py.
+// Commands that run too long, with a short limit. tests/whole_program/test_event_commands.py tests the facts that commands
+// receive.
 #include "launcher/beside/event_commands.hpp"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ TEST(EventCommands, OneThatRunsForTooLongIsKilledAndTheNextOneStarts) {
   EXPECT_EQ(said[1], "--on-checkpoint ended by signal 9");
 }
 
-// The command of the failure ends only when the checkpoint's second one has run, which waits behind its first.
+// The command of the failure ends only after the second checkpoint's command has run, which waits for the first one's.
 TEST(EventCommands, AtTheEndNeitherKindKeepsWhatWaitsBehindTheOther) {
   const std::filesystem::path done = std::filesystem::temp_directory_path() / ("done-" + std::to_string(::getpid()));
   ::setenv("DDPRUN_TEST_DONE", done.c_str(), 1);
@@ -49,13 +49,13 @@ TEST(EventCommands, AtTheEndNeitherKindKeepsWhatWaitsBehindTheOther) {
   EXPECT_TRUE(said.empty());
 }
 
-// Those that have ended and are not waited for yet are among them. Other tests may have left some.
+// The list includes children that have ended but are not reaped yet. Other tests may have left some.
 std::string children_of_this_thread() {
   std::ifstream in("/proc/thread-self/children");
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A process that has no descriptor left could not wait for its end.
+// Without a free descriptor the agent could not wait for the end of the process.
 TEST(EventCommands, WithoutADescriptorNoneIsStarted) {
   boost::asio::io_context io{1};
   std::vector<std::string> said;
@@ -80,7 +80,7 @@ TEST(EventCommands, WithoutADescriptorNoneIsStarted) {
 TEST(EventCommands, ACommandInheritsNoDescriptorOfTheAgent) {
   boost::asio::io_context io{1};
   EventCommands commands(io, {.on_failure = ":"}, [](const std::string&) {});
-  for (int i = 0; i < 50; ++i) {  // a copy that is closed too late shows only in some runs
+  for (int i = 0; i < 50; ++i) {  // a copy that is closed too late is visible only in some runs
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     commands.on(RoundFailed{});

@@ -1,4 +1,4 @@
-// What StragglerLook makes of workers' messages and of what the system counts; whole programs: test_stragglers.py.
+// How StragglerLook evaluates workers' messages and the system's counters; test_stragglers.py tests whole programs.
 #include "launcher/beside/straggler_look.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class StragglerLookTest : public testing::Test {
                          .nodes = nodes});
   }
   static void start(StragglerLook& look, int rank) { look.on(WorkerStarted{rank, 0, 100 + rank, 0}); }
-  // Five steps of a rank that takes 20 ms, or 60 ms.
+  // Five steps of a rank that takes 20 ms per step, or 60 ms.
   static void tell(StragglerLook& look, int rank, std::int64_t step, bool slow) {
     channel::Pace pace;
     for (std::int64_t i = 0; i < 5; ++i) {
@@ -71,7 +71,7 @@ TEST_F(StragglerLookTest, AWorkerThatWasStoppedHadNoProcessor) {
   EXPECT_EQ(found_[0].kind, StragglerKind::kProcessor);
 }
 
-// It sleeps, and the kernel does not say what for.
+// The rank sleeps, and the kernel does not report the reason.
 TEST_F(StragglerLookTest, WhoSleepsIsLookedAtBeforeItIsNamed) {
   for (const bool at_disk : {true, false}) {
     at_disk_ = at_disk;
@@ -97,7 +97,7 @@ TEST_F(StragglerLookTest, WhoSleepsIsLookedAtBeforeItIsNamed) {
   }
 }
 
-// Rank 1 is on another node: what it tells there comes here when it is asked for.
+// Rank 1 is on another node: its reports arrive here after a query.
 TEST_F(StragglerLookTest, TheNodeOfRankZeroJudgesAndAsksTheOthers) {
   StragglerLook other(io_, publish_, system_);
   int asked = 0;
@@ -139,7 +139,7 @@ TEST_F(StragglerLookTest, AnswersThatAreNoneChangeNothing) {
     look_.hear(nlohmann::json::parse(text));
     look_.hear({{"paces", nlohmann::json::parse(text)}, {"links", nlohmann::json::parse(text)}});
   }
-  look_.on(WorkerSpoke{7, channel::Pace{.times = {{.step = 1}}}, 0});  // of nobody
+  look_.on(WorkerSpoke{7, channel::Pace{.times = {{.step = 1}}}, 0});  // about an unknown rank
   start(look_, 0);
   look_.on(WorkerSpoke{0, channel::Pace{}, 0});
   look_.on(WorkerSpoke{0, channel::Pace{.times = {{.step = 1, .steps = 0}}}, 0});

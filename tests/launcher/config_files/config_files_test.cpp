@@ -1,4 +1,4 @@
-// Files that a config names and that are not there, or cannot be used.
+// Files that a config names but that do not exist or cannot be used.
 #include "launcher/config_files/config_files.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(ConfigFiles, AFolderThatIsAbsentIsOneLine) {
 TEST(ConfigFiles, EachTypeOfDataHasItsFiles) {
   struct Row {
     DataConfig::Type type;
-    Lines files;  // what must be there
+    Lines files;  // files that must exist
   };
   for (const Row& row : {
            Row{DataConfig::Type::kIdx,

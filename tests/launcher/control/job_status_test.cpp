@@ -1,4 +1,4 @@
-// What a job tells of itself after each event; the socket is tried by tests/whole_program/test_running_jobs.py.
+// The status of a job after each event; tests/whole_program/test_running_jobs.py tests the socket.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -69,7 +69,7 @@ TEST_F(JobStatusTest, ANodeThatHasLostRankZeroTellsItsProgressNoMore) {
   begin(1, true, 1);
   EXPECT_TRUE(now()["progress"].is_null());
   begin(2);
-  EXPECT_TRUE(now()["progress"].is_null());  // and no step 0 before the first one is told
+  EXPECT_TRUE(now()["progress"].is_null());  // and no step 0 before the first step is reported
 }
 
 TEST_F(JobStatusTest, AFailureIsKeptAndTheNextRoundHasOnlyItsOwnWorkers) {
@@ -99,7 +99,7 @@ TEST_F(JobStatusTest, SurvivorsKeepTheirProcessesUnderTheirNewRanks) {
   EXPECT_EQ(now()["workers"][0]["rank"], 0);
   EXPECT_EQ(now()["workers"][0]["pid"], 72);
   EXPECT_EQ(now()["workers"][1]["pid"], 75);
-  status_.on(WorkerEnded{1, 73, {.signal = SIGKILL}, false, kNsOfASecond});  // the one before
+  status_.on(WorkerEnded{1, 73, {.signal = SIGKILL}, false, kNsOfASecond});  // the previous process of this rank
   EXPECT_EQ(now()["workers"][1]["state"], "running");
 }
 
@@ -122,7 +122,7 @@ TEST_F(JobStatusTest, AStopIsTold) {
   EXPECT_EQ(now()["state"], "stopping");
 }
 
-// Its workers have ended, and it looks for the other nodes.
+// Its workers have ended, and the node looks for the other nodes.
 TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
   begin(0);
   status_.on(CutOff{0, 12, kNsOfASecond});
@@ -132,7 +132,7 @@ TEST_F(JobStatusTest, ANodeThatIsCutOffDoesNotRun) {
   EXPECT_EQ(now()["state"], "running");
 }
 
-// The value of XDG_RUNTIME_DIR that is given; null: not set.
+// Sets XDG_RUNTIME_DIR to the given value, or unsets it for null.
 std::vector<std::filesystem::path> folders_with(const char* runtime) {
   const char* const before = std::getenv("XDG_RUNTIME_DIR");
   const std::string kept = before != nullptr ? before : "";
@@ -158,7 +158,7 @@ TEST(ControlFolder, AllOfAUserLookIntoTheSameFoldersUnlessHeKeepsThemApart) {
 
 TEST(ControlFolder, AnAgentIsFoundByANameThatNeedsNoFolder) {
   const std::string name = abstract_name_of(::getpid());
-  EXPECT_NE(name, abstract_name_of(::getpid()));  // another user cannot take it in advance
+  EXPECT_NE(name, abstract_name_of(::getpid()));  // another user cannot create it in advance
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   ASSERT_LT(name.size() + 1, sizeof address.sun_path);

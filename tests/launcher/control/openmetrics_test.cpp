@@ -1,4 +1,4 @@
-// A status as OpenMetrics text: each series is there once, whatever the nodes tell.
+// A status as OpenMetrics text: each series occurs once, whatever the nodes report.
 #include "launcher/control/openmetrics.hpp"
 
 #include <set>
@@ -21,7 +21,7 @@ json node(const char* host, int round, int rank, int step) {
 
 TEST(OpenMetrics, NoSeriesIsToldTwiceAndTheNewestRoundCounts) {
   const json job{{"title", "digits"}, {"state", "running"}, {"nodes", 2}};
-  // Rank 0 has moved to b, and a does not know it yet; both have one host name.
+  // Rank 0 has moved to b, and a does not know that yet; both have the same host name.
   const std::string text = openmetrics_of(job, {node("host", 3, 0, 40), node("host", 4, 0, 50)});
   std::set<std::string> series;
   std::istringstream lines(text);

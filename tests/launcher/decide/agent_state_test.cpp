@@ -1,4 +1,4 @@
-// The agent's state machine: events in, actions out, read like a conversation. The actions are rendered as short texts.
+// The agent's state machine: events in, actions out, in the order in which they happen. Actions are rendered as short texts.
 #include "launcher/decide/agent_state.hpp"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ class AgentStateTest : public testing::Test {
       for (int rank = 0; rank < world_size; ++rank) on(WorkerSaid{rank, channel::Hello{}});
     }
   }
-  // One node of a job on two, released with ranks 2 and 3 of 4.
+  // One node of a job on two nodes, released with ranks 2 and 3 of 4.
   void member(bool channel = false) {
     state_.emplace(AgentSettings{.world_size = 2,
                                  .mode = AgentSettings::Mode::kMember,
@@ -98,7 +98,7 @@ class AgentStateTest : public testing::Test {
     return on(RoundReleased{
         .round = round, .restart_count = restarts, .rank_offset = 2, .world_size = 4, .group_rank = 1, .nodes = 2});
   }
-  // What must be done; emitted events are kept in events_.
+  // The requested actions; emitted events are kept in events_.
   Lines on(const AgentEvent& event) {
     now_.steady += milliseconds(10);
     now_.realtime_ns += 10'000'000;
@@ -153,7 +153,7 @@ class AgentStateTest : public testing::Test {
 TEST_F(AgentStateTest, AJobThatSucceeds) {
   job(2, false);
   EXPECT_EQ(begin_, Lines{"start 0 restarts 0"});
-  EXPECT_EQ(exits(1, 0), Lines{});  // fine while others run
+  EXPECT_EQ(exits(1, 0), Lines{});  // this is no failure while others run
   EXPECT_EQ(exits(0, 0), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"finish 0"});
   EXPECT_EQ(swept(), Lines{});
@@ -191,7 +191,7 @@ TEST_F(AgentStateTest, AHangingWorkerIsKilledAndIsTheFirstCause) {
 TEST_F(AgentStateTest, WhatOneRankHasFinishedTellsHowFarTheOthersAre) {
   job(2, true, 3);
   says(0, channel::Progress{.step = 40});
-  says(1, channel::Progress{.step = 12});  // seldom, since each message costs the agent time
+  says(1, channel::Progress{.step = 12});  // rarely, because each message costs agent time
   dies(1, SIGKILL);
   dies(0, SIGTERM);
   swept();
@@ -273,7 +273,7 @@ TEST_F(AgentStateTest, AfterAFailureOfTheAgentAScriptIsStopped) {
   EXPECT_EQ(why_it_ended(), "internal error");
 }
 
-// A worker that has never come to be is not waited for.
+// The agent does not wait for a worker whose start failed.
 TEST_F(AgentStateTest, AfterAFailureOfTheAgentOnlyThoseThatRunAreWaitedFor) {
   job(2, true, 5);
   EXPECT_EQ(on(AgentFailed{2, "the port is taken", {}}), Lines{"sweep"});
@@ -312,7 +312,7 @@ TEST_F(AgentStateTest, AfterAFailureOfItsAgentAMembersWorkersStop) {
 
 TEST_F(AgentStateTest, WhatCannotBeIsThrownAndTheWorkersCanStillSave) {
   job(2, true, 5);
-  EXPECT_THROW(exits(2, 0), InternalError);  // there is no such rank
+  EXPECT_THROW(exits(2, 0), InternalError);  // there is no rank with that number
   EXPECT_THROW(on(Begin{}), InternalError);
   EXPECT_EQ(on(AgentFailed{89, "internal error", {0, 1}}), (Lines{"tell 0,1 save", "timer save 15000"}));
 }
@@ -379,7 +379,7 @@ TEST_F(AgentStateTest, ALostPeerIsNeverTheCauseThoughItsEndIsHeardFirst) {
   job(2, true);
   says(0, error(ErrorKind::kLostPeer));
   exits(0, 1);
-  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // not ours: nobody has been sent SIGKILL
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // another process sent SIGKILL, not this agent
   EXPECT_EQ(swept(), Lines{"finish 137"});
   EXPECT_EQ(last_failure().first.rank, 1);
   EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kLostPeer);
@@ -389,7 +389,7 @@ TEST_F(AgentStateTest, AnExitCodeOfItsOwnIsTheCauseThoughAPeersEndIsHeardFirst) 
   job(2, true);
   says(0, error(ErrorKind::kLostPeer));
   exits(0, 1);
-  EXPECT_EQ(exits(1, 7), Lines{"sweep"});  // not its answer to being stopped, that would be 85 or 143
+  EXPECT_EQ(exits(1, 7), Lines{"sweep"});  // not the result of its stop, which would be 85 or 143
   EXPECT_EQ(swept(), Lines{"finish 7"});
   EXPECT_EQ(last_failure().first.rank, 1);
   EXPECT_EQ(last_failure().first.cause, Cause::kExitCode);
@@ -403,7 +403,7 @@ TEST_F(AgentStateTest, TheEarliestOfTwoFailuresIsTheCause) {
   EXPECT_EQ(swept(), Lines{"finish 5"});
 }
 
-// Rank 1 wrote why it failed, hung on; rank 0 failed of that and ended first.
+// Rank 1 wrote its error and kept running; rank 0 failed because of that and ended first.
 TEST_F(AgentStateTest, AnErrorFileThatIsOlderThanTheStopIsTheCause) {
   job(2, false);
   const std::int64_t wrote = now_.realtime_ns + 5'000'000;
@@ -537,7 +537,7 @@ TEST_F(AgentStateTest, ASecondSignalKillsNow) {
 TEST_F(AgentStateTest, OnlyAPersonWhoRepeatsItMeansNow) {
   job(2, false);
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm at a time limit
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // as Slurm does at a time limit
   EXPECT_EQ(on(SignalArrived{SIGHUP}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
@@ -554,7 +554,7 @@ TEST_F(AgentStateTest, ARepeatedSigtermLeavesSavingAlone) {
   EXPECT_EQ(swept(), Lines{"finish 85"});
 }
 
-// "After saving" is said when something was saved.
+// The message "After saving" appears if something was saved.
 TEST_F(AgentStateTest, AStopSaysWhatWasSaved) {
   const auto why_after = [&](std::int64_t steps, bool published) {
     job(1, true);
@@ -594,7 +594,7 @@ TEST_F(AgentStateTest, ChannelWorkersAgreeOnAStepAndSave) {
   EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
   EXPECT_EQ(says(0, channel::StopReady{10}), Lines{});
   EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 0,1 stop-at 12"});
-  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 1 stop-at 12"});  // asked again
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 1 stop-at 12"});  // the request is repeated
   exits(1, 85);
   EXPECT_EQ(exits(0, 85), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"finish 85"});
@@ -607,7 +607,7 @@ TEST_F(AgentStateTest, AWorkerThatIsDoneOwesNoAnswer) {
   EXPECT_EQ(says(0, channel::StopReady{10}), Lines{"tell 0,1 stop-at 10"});
   exits(1, 0);
   exits(0, 0);
-  EXPECT_EQ(swept(), Lines{"finish 0"});  // the job was finished
+  EXPECT_EQ(swept(), Lines{"finish 0"});  // the job had finished
 }
 
 TEST_F(AgentStateTest, WhoeverCannotSaveInTimeIsStopped) {
@@ -689,7 +689,7 @@ TEST_F(AgentStateTest, WorkersThatWerePreemptedUnaskedEndTheJob) {
   EXPECT_EQ(swept(), Lines{"finish 85"});
 }
 
-// ---- scripts that speak ----
+// ---- scripts that report ----
 
 TEST_F(AgentStateTest, ScriptsThatCanSaveAgreeOnAStep) {
   job(2, false, 3);
@@ -814,7 +814,7 @@ TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {
   EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
 }
 
-// Rank 0 has begun before rank 1 finds no data. A worker of ddptrain or of a loop in C++ is tried again then.
+// Rank 0 has begun before rank 1 finds no data. In that case a worker of ddptrain or of a C++ loop is retried.
 TEST_F(AgentStateTest, AScriptsErrorOfItsDataEndsTheJobWhoeverHasBegun) {
   const auto rank_1_finds_no_data = [this](bool of_ddptrain, bool of_loop) {
     job(2, of_ddptrain, 3);
@@ -840,7 +840,7 @@ TEST_F(AgentStateTest, ASignalWhileStoppingForAFailureMeansNoRestart) {
   EXPECT_EQ(last_failure().first.rank, 0);
 }
 
-// Whatever happens in whatever order, the job ends once, with a code, and never signals a rank that has ended.
+// Whatever happens in whatever order, the job ends once, with an exit code, and never signals a rank that has ended.
 TEST(AgentState, EndsUnderAnyOrderOfEvents) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -930,7 +930,7 @@ TEST(AgentState, EndsUnderAnyOrderOfEvents) {
   }
 }
 
-// ---- one node of many ----
+// ---- one of several nodes ----
 
 TEST_F(AgentStateTest, AMemberStartsNothingBeforeItIsReleased) {
   member();
@@ -974,13 +974,14 @@ TEST_F(AgentStateTest, AMemberStopsForTheFailureOfAnotherNode) {
   EXPECT_EQ(on(StopOrdered{false, "because", other}), (Lines{"signal 0,1 15", "timer kill 20000"}));
   dies(0, SIGTERM);
   EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
-  EXPECT_EQ(swept(), Lines{"over ended"});  // nothing of its own to report
+  EXPECT_EQ(swept(), Lines{"over ended"});  // has no failure of its own to report
   EXPECT_EQ(on(JobEnded{9, "worker 0: exit code 9"}), Lines{"finish 9"});
   EXPECT_EQ(last_failure().first.rank, 0);
   EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
 }
 
-// Its node leaves the others, who need not wait for the kernel; the guardian stays until that lets go.
+// Its node leaves the job, so the other nodes do not wait for the kernel. The guardian stays until the kernel lets the worker
+// end.
 TEST_F(AgentStateTest, AMemberWhoseWorkerIsStuckReportsItAndLeaves) {
   member();
   released(0);
@@ -1040,7 +1041,7 @@ TEST_F(AgentStateTest, TheGuardianMayBeFirstWhenAMemberIsCutOff) {
   on(StopOrdered{.at_once = true, .why = "", .failure = {}, .unanswered_s = 4.0});
   EXPECT_EQ(killed(1), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"over ended"});
-  EXPECT_EQ(cuts().size(), 1U);  // said once
+  EXPECT_EQ(cuts().size(), 1U);  // reported once
 }
 
 TEST_F(AgentStateTest, AScriptThatEndsWellWhenToldToStopHasNotDoneItsWork) {
@@ -1063,14 +1064,14 @@ TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
   EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
   EXPECT_EQ(says(0, channel::StopReady{5}), Lines{});
   EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});
-  EXPECT_EQ(on(StepAgreed{8}), Lines{"tell 0,1 stop-at 8"});  // another node was further
+  EXPECT_EQ(on(StepAgreed{8}), Lines{"tell 0,1 stop-at 8"});  // another node had reached a later step
   exits(0, 85);
   EXPECT_EQ(exits(1, 85), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"over saved"});
   EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
 }
 
-// A job on two nodes whose scripts agree as ddptrain's workers do.
+// A job on two nodes whose scripts agree on a step like ddptrain's workers.
 TEST_F(AgentStateTest, AMembersScriptsSaveWhenAllOfThemHaveSaidThatTheyCan) {
   member();
   released(0);

@@ -1,5 +1,5 @@
-// AgentState as a script drives it: events go in at a time of the test's own, and what it does comes out in words. For the
-// suites about workers that are replaced (regroup_test.cpp, standby_test.cpp), each of which says which actions it looks at.
+// AgentState, driven by a script: the test chooses the times of events, and the actions are rendered as text. Used by the
+// suites about replaced workers (regroup_test.cpp, standby_test.cpp); each of them chooses the actions to show.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace ddprun::test {
 class DrivenAgent : public testing::Test {
  protected:
   using Lines = std::vector<std::string>;
-  using Words = std::string (*)(const AgentAction&);  // empty: not looked at
+  using Words = std::string (*)(const AgentAction&);  // empty text: this action is not shown
 
   explicit DrivenAgent(Words words) : words_(words) {}
 

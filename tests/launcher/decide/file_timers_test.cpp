@@ -1,4 +1,4 @@
-// The timers of torch's FileTimerClient: what its lines say, and who is overdue when.
+// The timers of torch's FileTimerClient: parsing its lines, and finding the overdue workers.
 #include "launcher/decide/file_timers.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(FileTimers, TheEarliestWithASignalSpeaksForItsProcess) {
   timers.on({2, "another", 6, 9});
   timers.on({3, "not yet", 50, 9});
   EXPECT_EQ(timers.take_overdue(10), (Requests{{1, "first", 7, 15}, {2, "another", 6, 9}}));
-  EXPECT_EQ(timers.next(), 50);  // all timers of 1 are forgotten with it
+  EXPECT_EQ(timers.next(), 50);  // all timers of 1 are dropped with it
 }
 
 TEST(FileTimers, WithoutASignalNobodyIsOverdue) {

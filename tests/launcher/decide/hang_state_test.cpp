@@ -1,4 +1,4 @@
-// HangState: what workers say and what the system shows of them goes in, questions and findings come out, in words.
+// HangState: workers' reports and the system's counters go in; queries and findings come out as text.
 #include "launcher/decide/hang_state.hpp"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class HangStateTest : public testing::Test {
     }
     return text;
   }
-  // Time goes on until the timer fires.
+  // Advances the time until the timer fires.
   Lines timer() {
     EXPECT_TRUE(timer_.has_value());
     now_ = std::max(now_, timer_.value_or(now_));
@@ -72,7 +72,7 @@ TEST_F(HangStateTest, TheOneThatIsBehindIsToBlame) {
   EXPECT_EQ(now_, HangState::Time(seconds(60)));
   EXPECT_EQ(answers(0, 18, Stage::kBackward), Lines{});
   EXPECT_EQ(answers(1, 17, Stage::kLoading), Lines{});
-  EXPECT_EQ(timer(), Lines{"stack of 101 in 10000"});  // at once, and of the one to blame first
+  EXPECT_EQ(timer(), Lines{"stack of 101 in 10000"});  // immediately, and first the stack of the rank to blame
   EXPECT_EQ(now_, HangState::Time(seconds(60)));
   EXPECT_EQ(lines(state_->stack_read({"main"}, now_)), Lines{"stack of 100 in 10000"});
   EXPECT_EQ(lines(state_->stack_read({"wait"}, now_)), Lines{"tell"});
@@ -112,7 +112,7 @@ TEST_F(HangStateTest, WhoeverMovesBeforeItIsJudgedEndsTheInquiry) {
   progress(1, 18);
   answers(1, 18, Stage::kForward);
   EXPECT_EQ(timer(), Lines{});
-  EXPECT_EQ(timer_, HangState::Time(seconds(121)));  // a limit after that step
+  EXPECT_EQ(timer_, HangState::Time(seconds(121)));  // a limit learned after that step
 }
 
 TEST_F(HangStateTest, NothingIsAskedWhileItDoesNotMatterOrNobodyRuns) {
@@ -129,7 +129,7 @@ TEST_F(HangStateTest, NothingIsAskedWhileItDoesNotMatterOrNobodyRuns) {
 
 TEST_F(HangStateTest, ATimerThatFiresLateExcusesTheWorkers) {
   job(true, 1);
-  now_ = *timer_ + seconds(5);  // we were stopped ourselves
+  now_ = *timer_ + seconds(5);  // this agent itself was stopped
   EXPECT_EQ(lines(state_->timer_fired(view_, now_)), Lines{});
   EXPECT_EQ(timer_, now_ + seconds(60));
 }
@@ -139,7 +139,7 @@ TEST_F(HangStateTest, WhereAllWaitTheOneToBlameMayBeElsewhereAndHasItsTime) {
   timer();
   answers(0, 18, Stage::kBackward);
   EXPECT_EQ(timer(), Lines{});
-  EXPECT_GE(*timer_, now_ + seconds(15));  // the other node's agent has stacks read
+  EXPECT_GE(*timer_, now_ + seconds(15));  // the other node's agent reads the stacks
   EXPECT_EQ(timer(), Lines{"ask 0"});
   answers(0, 18, Stage::kBackward);
   EXPECT_EQ(timer(), Lines{"stack of 100 in 10000"});
@@ -150,17 +150,17 @@ TEST_F(HangStateTest, OutputInFilesThatGrowsIsProgress) {
   view_.files_count = true;
   view_.bytes_in_files = 10;
   EXPECT_EQ(timer(), Lines{});
-  view_.bytes_in_files.reset();  // not known: perhaps it grows
+  view_.bytes_in_files.reset();  // unknown: it may still grow
   EXPECT_EQ(timer(), Lines{});
   view_.bytes_in_files = 10;
-  EXPECT_EQ(timer(), Lines{});  // nobody is asked: it has told of no step
+  EXPECT_EQ(timer(), Lines{});  // no query is sent: it has reported no step
   EXPECT_EQ(timer(), Lines{"stack of 100 in 10000"});
 }
 
 TEST_F(HangStateTest, StacksHaveATimeInAllAndAreOfFourAtMost) {
   job(true, 6);
   timer();
-  timer();  // nobody answers
+  timer();  // no worker answers
   now_ += seconds(9);
   EXPECT_EQ(lines(state_->stack_read({}, now_)), Lines{"stack of 101 in 6000"});
   now_ += seconds(6);
@@ -188,7 +188,7 @@ TEST_F(HangStateTest, TheEndOfTheRoundEndsAnInquiry) {
   lines(state_->end_round());
   EXPECT_FALSE(timer_.has_value());
   EXPECT_EQ(answers(0, 1, Stage::kLoading), Lines{});
-  EXPECT_EQ(lines(state_->timer_fired(view_, now_)), Lines{});  // it was in the loop's queue
+  EXPECT_EQ(lines(state_->timer_fired(view_, now_)), Lines{});  // the handler was already in the loop's queue
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Workers of one node of a job on many machines that wait between two rounds with their state (agent_state.cpp), for every way
-// in which that can end.
+// Workers of one node of a multi-node job that wait with their state between two rounds (agent_state.cpp), for every way in
+// which the wait can end.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -62,7 +62,7 @@ StopOrdered ordered(const char* why, bool hold) {
   return order;
 }
 
-// The second node of two with three workers, so ranks 3, 4 and 5 of 6.
+// The second of two nodes with three workers each: ranks 3, 4 and 5 of 6.
 class HoldingMember : public test::DrivenAgent {
  protected:
   HoldingMember() : DrivenAgent(text_of_hold) { job(); }
@@ -141,7 +141,7 @@ TEST_F(HoldingMember, WhoHoldsNothingSaysSoWhenItIsToSave) {
 
 TEST_F(HoldingMember, ALossElsewhereKeepsAllOfThem) {
   EXPECT_EQ(on(StopOrdered{.why = "rank 0 failed", .failure = Failure{}, .hold = true}), (Lines{"hold 0,1,2", "over"}));
-  // The node was lost, and the others' ranks are other ones.
+  // A node was lost, and the remaining nodes have other ranks.
   EXPECT_EQ(released(1, 0, 0, 3), (Lines{"continue", "regroup 0 as 0 of 3, node 1 of 2, in 1",
                                          "regroup 1 as 1 of 3, node 1 of 2, in 1", "regroup 2 as 2 of 3, node 1 of 2, in 1"}));
   comes_together(1, 40, {0, 1, 2});
@@ -166,7 +166,7 @@ TEST_F(HoldingMember, AStateThatNobodyCanVouchForIsNotHeldAnywhere) {
   says(1, error);
   EXPECT_EQ(exits(1, 88), (Lines{"report 4", "now 0,2", "signal 0,2 15"}));
   job();
-  dies(0);  // and held here, when another node says so
+  dies(0);  // and the same hold, if another node reports the loss
   EXPECT_EQ(on(HeldDismissed{"states differ"}), (Lines{"now 1,2", "signal 1,2 15"}));
 }
 
@@ -187,7 +187,8 @@ TEST_F(HoldingMember, ALossWhileTheyComeTogetherIsAnotherRound) {
             (Lines{"continue", "regroup 1 as 4 of 6, node 1 of 2, in 2", "regroup 2 as 5 of 6, node 1 of 2, in 2", "start 0"}));
 }
 
-// The policy sees what was published, and what the group held when the round began: not what ranks report in between.
+// The policy uses published steps, and the step that the group held when the round began, but not the steps that ranks report
+// in between.
 TEST_F(HoldingMember, ReportsWhatWasPublishedAndWhatTheRoundBeganWith) {
   const auto record_of_death = [this](int rank) {
     later(1);
@@ -228,7 +229,7 @@ TEST_F(HoldingMember, WhoLeavesWithASignalKeepsNothing) {
   EXPECT_EQ(on(ordered("b is leaving", false)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
 }
 
-// Its round ended for another reason: the next one may begin to save what it holds.
+// Its round ended for another reason: the next round may begin with a save of the held state.
 TEST_F(HoldingMember, ASignalKeepsNoStateFromBeingSaved) {
   on(SignalArrived{SIGTERM});
   EXPECT_EQ(on(ordered("c was lost", true)), (Lines{"hold 0,1,2", "over"}));
@@ -251,7 +252,7 @@ TEST_F(HoldingMember, WhoWasDoneIsAtWorkAgainWithTheOthers) {
   EXPECT_EQ(says(2, channel::StopReady{100}), Lines{"steps 100"});
 }
 
-// The time limit of what it was part of must not end the round that follows.
+// A time limit of the previous group must not end the next round.
 TEST_F(HoldingMember, TheLastOneHereIsLostWhileTheyComeTogether) {
   job(milliseconds(60000), true, /*workers=*/1);
   on(ordered("rank 0 failed", true));
@@ -356,21 +357,21 @@ TEST_F(HoldingMember, AReleaseWaitsForThoseThatAreNotWantedAnyMore) {
   dies(1);
   on(HeldDismissed{"states differ"});
   released(1, 1);
-  EXPECT_EQ(on(ordered("a was lost", true)), Lines{"over"});  // of a round that never began here
+  EXPECT_EQ(on(ordered("a was lost", true)), Lines{"over"});  // about a round that never began here
   exits(0, 143);
   exits(2, 143);
   EXPECT_EQ(on(RoundSwept{}), Lines{});
   EXPECT_EQ(released(2, 1), Lines{"start all"});
 }
 
-// Whatever happens in whatever order, each round that begins here is said to be over once, and the job's end ends the agent.
+// Whatever happens in whatever order, each round that begins here is reported as over once, and the job's end ends the agent.
 TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
     const auto below = [&](int n) { return static_cast<int>(chance() % static_cast<unsigned>(n)); };
     job();
     std::set<int> alive{0, 1, 2};
-    bool sweeping = false, finished = false, running = true;  // running: as the coordinator knows
+    bool sweeping = false, finished = false, running = true;  // running, as far as the coordinator knows
     int round = 0, owed = 1;                                  // rounds that are not over
     const auto feed = [&](const AgentEvent& event) {
       for (const std::string& line : on(event)) {
@@ -383,7 +384,7 @@ TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
       ASSERT_GE(owed, 0) << "seed " << seed;
       if (owed == 0) running = false;
     };
-    const auto settle = [&] {  // all that is under way comes to its end
+    const auto settle = [&] {  // everything in progress comes to its end
       for (int turn = 0; turn < 50 && (sweeping || !alive.empty()); ++turn) {
         if (!alive.empty()) {
           const int rank = *alive.begin();
@@ -423,7 +424,7 @@ TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
     }
     if (running) feed(ordered("the end", below(2) == 0));
     if (owed > 0) settle();
-    if (finished) continue;  // by a signal that came twice
+    if (finished) continue;  // because a signal came twice
     ASSERT_EQ(owed, 0) << "seed " << seed;
     feed(JobEnded{0, "done"});
     settle();

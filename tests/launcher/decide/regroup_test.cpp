@@ -1,5 +1,5 @@
-// Losing workers whose others stay: regroup.hpp's books, and what the agent's state machine makes of them, for every order in
-// which things can go wrong.
+// Loss of workers while others survive: the bookkeeping of regroup.hpp and the actions of the agent's state machine, for every
+// order of events that can go wrong.
 #include "launcher/decide/regroup.hpp"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@ TEST(PendingRegroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
   regroup.ready(0, 3, 120);
   regroup.ready(2, 3, 119);
   EXPECT_FALSE(regroup.joined(0, 3, 120, 3));
-  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));  // said twice
-  EXPECT_FALSE(regroup.joined(2, 2, 100, 3));  // of an older one
+  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));  // reported twice
+  EXPECT_FALSE(regroup.joined(2, 2, 100, 3));  // about an older one
   EXPECT_FALSE(regroup.joined(2, 3, 120, 3));
   EXPECT_TRUE(regroup.joined(1, 3, 120, 3));
   EXPECT_EQ(regroup.keepers(), (std::vector<int>{0, 2}));
@@ -36,7 +36,7 @@ TEST(PendingRegroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
   regroup.ready(0, 1, 7);
   EXPECT_TRUE(regroup.also_lost(2));
   EXPECT_FALSE(regroup.also_lost(0));  // it may be in the new group
-  EXPECT_FALSE(regroup.also_lost(1));  // so may the successor
+  EXPECT_FALSE(regroup.also_lost(1));  // so may the replacement
   EXPECT_EQ(regroup.replaced(), (std::set<int>{1, 2}));
 }
 
@@ -91,7 +91,7 @@ class RegroupingAgent : public test::DrivenAgent {
   }
   Lines ready(int rank, int generation, std::int64_t step) { return says(rank, channel::RegroupReady{generation, step}); }
   Lines joined(int rank, int generation, std::int64_t step) { return says(rank, channel::GroupFormed{generation, step}); }
-  // All come together after `lost` was replaced.
+  // All workers join after `lost` was replaced.
   void completes(int generation, std::int64_t step, int lost) {
     says(lost, channel::Hello{});
     for (int rank = 0; rank < world_; ++rank) {
@@ -149,7 +149,7 @@ TEST_F(RegroupingAgent, ASecondLossInTheNewGroupMakesAnother) {
   ready(0, 1, 40);
   ready(2, 1, 40);
   EXPECT_EQ(dies(2), (Lines{"regroup 0,1 as 2", "start 2 restarts 2"}));
-  joined(0, 1, 40);  // of the old one: too late
+  joined(0, 1, 40);  // about the old group: too late
   ready(0, 2, 40);
   ready(1, 2, -1);
   for (int rank = 0; rank < 3; ++rank) joined(rank, 2, 40);
@@ -163,7 +163,7 @@ TEST_F(RegroupingAgent, ASuccessorThatFailsIsReplacedAfterAPauseAndTheBudgetHold
   ready(0, 1, 40);
   EXPECT_EQ(dies(1), (Lines{"regroup 0 as 2", "start 1 restarts 2"}));
   ready(0, 2, 40);
-  EXPECT_EQ(dies(1), Lines{"regroup 0 as 3"});  // a crash loop: not at once
+  EXPECT_EQ(dies(1), Lines{"regroup 0 as 3"});  // a crash loop, so not immediately
   EXPECT_EQ(timers_.at(AgentTimer::kReplace), milliseconds(500));
   EXPECT_EQ(on(TimerFired{AgentTimer::kReplace}), Lines{"start 1 restarts 3"});
   ready(0, 3, 40);
@@ -182,7 +182,7 @@ TEST_F(RegroupingAgent, StepsThatSurvivorsHaveMadeRefillTheBudget) {
   }
 }
 
-// Rank 0 reports more in each round and is lost with it. Rank 1 holds step 5 at each regroup.
+// Rank 0 reports a later step in each round and is lost with it. Rank 1 holds step 5 at each regroup.
 TEST_F(RegroupingAgent, StepsThatARankHasOnlyReportedRefillNothing) {
   job(2, 2);
   std::vector<std::string> why;
@@ -193,14 +193,14 @@ TEST_F(RegroupingAgent, StepsThatARankHasOnlyReportedRefillNothing) {
     completes(round, 5, 0);
     why.push_back(emitted<RoundFailed>().back().why);
   }
-  // The first regroup is progress: before it nothing was held.
+  // The first regroup counts as progress: no state was held before it.
   EXPECT_EQ(why, (Lines{"restart 1 of 2: rank 0 is replaced", "restart 1 of 2: rank 0 is replaced",
                         "restart 2 of 2: rank 0 is replaced"}));
   says(0, channel::Progress{.step = 40});
   EXPECT_EQ(dies(0), (Lines{"now 1", "signal 1 15"})) << "the budget is spent";
 }
 
-// Both workers end at the same call in each round, and which of them reported more differs.
+// Both workers end at the same call in each round, but which of them has reported the later step differs.
 TEST_F(RegroupingAgent, ACrashOfAllWorkersThatReportStepsSpendsTheBudget) {
   job(2, 3);
   int rounds = 0;
@@ -322,7 +322,7 @@ TEST_F(RegroupingAgent, AStopDoesNotWaitForAReplacementThatStillPauses) {
   ready(0, 1, 40);
   dies(1);
   ready(0, 2, 40);
-  dies(1);  // now it pauses
+  dies(1);  // now the restart is delayed
   EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"regroup 0 as 4", "save 0"}));
   says(0, channel::StopReady{40});
   EXPECT_EQ(exits(0, 85), Lines{"sweep"});
@@ -361,8 +361,8 @@ TEST_F(RegroupingAgent, ASecondSignalKillsAlsoThoseThatRegroup) {
   EXPECT_EQ(dies(1), Lines{"sweep"});
 }
 
-// Ten losses a fraction of a second apart are no crash loop when steps are made between them: the next one, before any step, is
-// replaced at once.
+// Ten losses within fractions of a second are no crash loop if steps are made between them. The next loss, before any step, is
+// replaced immediately.
 TEST_F(RegroupingAgent, LossesBetweenWhichStepsAreMadeCauseNoPause) {
   job(2, 100);
   for (int generation = 1; generation <= 10; ++generation) {
@@ -379,7 +379,7 @@ TEST_F(RegroupingAgent, ASuccessorThatWasNeverStartedIsNotWaitedFor) {
   ready(0, 1, 40);
   dies(1);
   ready(0, 2, 40);
-  dies(1);  // now it pauses
+  dies(1);  // now the restart is delayed
   on(SignalArrived{SIGINT});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0 9"});
   EXPECT_EQ(dies(0), Lines{"sweep"});
@@ -397,7 +397,7 @@ TEST_F(RegroupingAgent, WhatNoNewWorkerMendsStopsAll) {
 
 class ReplacementWithoutData : public RegroupingAgent {
  protected:
-  // A worker of rank 1 that was started in the place of another says that it finds no data, and ends.
+  // A replacement of rank 1 reports that it finds no data, and ends.
   Lines finds_no_data(int code = 2) {
     channel::WorkerError error;
     error.kind = channel::ErrorKind::kUsage;
@@ -479,7 +479,7 @@ TEST_F(ReplacementWithoutData, BadDataOfARankThatHasTrainedLetsTheOthersSave) {
   EXPECT_NE(emitted<RunEnded>().back().why.find("have saved what they held"), std::string::npos);
 }
 
-// The corrupt rank of three is replaced by a copy of another. Of two, either may be the corrupt one, so none is kept.
+// The corrupt rank of three is replaced by a copy of another. With two ranks either may be the corrupt one, so none is kept.
 TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) {
   channel::WorkerError error;
   error.kind = channel::ErrorKind::kCorruptState;
@@ -498,7 +498,7 @@ TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) 
   EXPECT_EQ(failed.first.cause, Cause::kCorruptState);
   EXPECT_EQ(failed.consequences.at(0).cause, Cause::kCorruptState);
 
-  job(3);  // two survivors of another loss find each other different
+  job(3);  // two survivors of another loss find that their states differ
   dies(2);
   ready(0, 1, 40);
   ready(1, 1, 40);
@@ -512,7 +512,7 @@ TEST_F(RegroupingAgent, ScriptsAreNotAskedUnlessTheySayThatTheyCan) {
                                  .shutdown_timeout = milliseconds(20000),
                                  .restarts = {.max_restarts = 3},
                                  .regroup_limit = milliseconds(60000),
-                                 .standbys = 1};  // a spare interpreter, which no lost worker's place is for
+                                 .standbys = 1};  // a spare interpreter, which cannot replace a lost worker
   state_.emplace(of_program);
   on(Begin{});
   EXPECT_EQ(dies(1), Lines{"signal 0 15"});
@@ -528,7 +528,7 @@ TEST_F(RegroupingAgent, ScriptsAreNotAskedUnlessTheySayThatTheyCan) {
   EXPECT_EQ(on(RoundSwept{}), Lines{"finish 0"});
 }
 
-// Any order of losses, answers, timers and signals ends the job, with nobody waited for in vain.
+// Any order of losses, answers, timers and signals ends the job, without a wait for something that never comes.
 TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
@@ -536,7 +536,7 @@ TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
     events_.clear();
     timers_.clear();
     job(1 + below(4), below(5));
-    std::set<int> alive;  // processes there are
+    std::set<int> alive;  // the existing processes
     for (int rank = 0; rank < world_; ++rank) alive.insert(rank);
     bool sweeping = false, finished = false;
     int generation = 0;
@@ -558,7 +558,7 @@ TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
     };
     for (int turn = 0; turn < 400 && !finished; ++turn) {
       const int rank = below(world_);
-      const bool late = turn > 100;  // then things only end
+      const bool late = turn > 100;  // from here on workers only end
       if (std::exchange(sweeping, false)) {
         carry_out(on(RoundSwept{}));
       } else if (!timers_.empty() && below(late ? 2 : 10) == 0) {

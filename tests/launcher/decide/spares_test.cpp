@@ -1,5 +1,5 @@
-// A script's spare interpreters: when the agent's state machine starts them, for whom it takes them, and that they belong to no
-// round.
+// A script's spare interpreters: when the agent's state machine starts them, which workers they become, and that they belong to
+// no round.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -37,7 +37,7 @@ class Spares : public test::DrivenAgent {
     state_.emplace(AgentSettings{.world_size = world, .restarts = {.max_restarts = 9}, .standbys = standbys});
     EXPECT_EQ(on(Begin{}), Said{"round"});
   }
-  // All workers end, the first by a signal. What the next round begins with.
+  // All workers end, the first by a signal. Returns the actions that begin the next round.
   Lines next_round() {
     dies(0);
     for (int rank = 1; rank < world_; ++rank) dies(rank, SIGTERM);
@@ -60,7 +60,7 @@ TEST_F(Spares, AScriptThatPrintsNothingGetsThemAfterAWhile) {
   EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 1"});
 }
 
-// Its replacement must compute with the same batch size as the other ranks (docs/out-of-memory.md).
+// Its replacement must use the same batch size as the other ranks (docs/out-of-memory.md).
 TEST_F(Spares, TheReplacementOfAnUnresponsiveSpareHasTheRoundsFacts) {
   script(2, 2);
   on(ScriptSpeaks{});
@@ -88,7 +88,7 @@ TEST_F(Spares, TheNextRoundTakesThoseThatAreReadyAndRefillsThemOnceItSpeaks) {
   EXPECT_EQ(on(StandbyReady{6}), Said{"spare 7"});
   EXPECT_EQ(next_round(), Said{"round 5 6"});
   on(StandbyReady{7});
-  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 3"});  // whose worker has ended
+  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 3"});  // its worker has ended
 }
 
 TEST_F(Spares, NoneIsStartedWhileTheJobStops) {
@@ -122,7 +122,7 @@ TEST_F(Spares, APauseGoesOnThroughARestart) {
   }
   EXPECT_EQ(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(8000));
   EXPECT_EQ(next_round(), Said{"round 1"});
-  later(5000);  // the new round's timer
+  later(5000);  // the timer of the new round
   EXPECT_TRUE(on(TimerFired{AgentTimer::kSpares}).empty());
   EXPECT_LE(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(3000));
   EXPECT_GT(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(2900));

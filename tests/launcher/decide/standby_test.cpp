@@ -1,5 +1,5 @@
-// Standby workers: standbys.hpp's books, and when the agent's state machine starts, takes and dismisses them, for every order
-// in which things can go wrong.
+// Standby workers: the bookkeeping of standbys.hpp, and when the agent's state machine starts, uses and dismisses them, for
+// every order of events that can go wrong.
 #include "launcher/decide/standbys.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Standbys, AReadyOneIsTakenBeforeOneThatLoads) {
   standbys.start_missing(at(0));
   standbys.ready(4, at(500));
   EXPECT_EQ(standbys.take(), 4);
-  EXPECT_EQ(standbys.take(), 2);  // which has been loading for longest
+  EXPECT_EQ(standbys.take(), 2);  // it has been loading for the longest time
   EXPECT_EQ(standbys.take(), 3);
   EXPECT_EQ(standbys.take(), std::nullopt);
 }
@@ -62,7 +62,7 @@ TEST(Standbys, OneThatEndsIsReplacedAfterAPauseThatDoublesToAMinute) {
   }
   ASSERT_EQ(standbys.start_missing(at(time)), std::vector<int>{2});
   standbys.ready(2, at(time));
-  EXPECT_EQ(standbys.gone(2, at(time + 60000)), milliseconds(1000));  // it had waited for long: no crash loop
+  EXPECT_EQ(standbys.gone(2, at(time + 60000)), milliseconds(1000));  // it had waited for a long time: no crash loop
 }
 
 TEST(Standbys, OneThatWasOfUseEndsTheCountOfThoseThatWereNot) {
@@ -80,7 +80,7 @@ TEST(Standbys, WhatIsSaidOfOthersCountsForNothing) {
   Standbys standbys(1, 2);
   standbys.start_missing(at(0));
   EXPECT_EQ(standbys.take(), 2);
-  EXPECT_EQ(standbys.gone(2, at(1)), std::nullopt);  // a worker by now
+  EXPECT_EQ(standbys.gone(2, at(1)), std::nullopt);  // it is a worker by now
   standbys.ready(2, at(1));
   EXPECT_EQ(standbys.take(), std::nullopt);
 }
@@ -111,7 +111,7 @@ class AgentWithStandbys : public test::DrivenAgent {
     on(WorkerSaid{0, channel::Regroupable{}});
     for (int rank = 0; rank < world; ++rank) on(WorkerSaid{rank, channel::Hello{}});
   }
-  // All of the round are together, and the first step that follows is finished.
+  // All workers of the round have joined, and the next step has finished.
   void come_together(int generation, std::int64_t step) {
     for (int rank = 0; rank < world_; ++rank) on(WorkerSaid{rank, channel::GroupFormed{generation, step}});
   }
@@ -154,7 +154,7 @@ TEST_F(AgentWithStandbys, WithoutAStandbyLeftAWorkerIsStarted) {
   job(3, 1);
   come_together(0, 0);
   finishes(1);
-  EXPECT_EQ(dies(1), (Said{"regroup", "3 takes over 1 restarts 1"}));  // it loads: ahead of a new process all the same
+  EXPECT_EQ(dies(1), (Said{"regroup", "3 takes over 1 restarts 1"}));  // it is still loading, but is further than a new process
   EXPECT_EQ(dies(2), Said{"start 2"});
   on(WorkerSaid{0, channel::RegroupReady{1, 1}});
   come_together(1, 1);
@@ -188,7 +188,7 @@ TEST_F(AgentWithStandbys, OneThatWasDeadWhenItWasToTakeOverCostsNoRestart) {
   come_together(0, 0);
   finishes(5);
   EXPECT_EQ(dies(1), (Said{"regroup", "2 takes over 1 restarts 1"}));
-  EXPECT_EQ(on(WorkerSaid{1, channel::Hello{}}), Said{});  // said before it died
+  EXPECT_EQ(on(WorkerSaid{1, channel::Hello{}}), Said{});  // it sent this before it died
   EXPECT_EQ(dies(1), Said{"start 1"});
   on(WorkerSaid{0, channel::RegroupReady{1, 5}});
   come_together(1, 5);
@@ -204,7 +204,7 @@ TEST_F(AgentWithStandbys, OneThatDiesAsAWorkerIsALoss) {
   later(5000);
   dies(1);
   on(WorkerSaid{1, channel::PhaseChange{.phase = channel::Phase::kJoining}});
-  on(WorkerSaid{0, channel::RegroupReady{1, 7}});  // further on than it was known to be: not the same failure again
+  on(WorkerSaid{0, channel::RegroupReady{1, 7}});  // it was further than the agent knew: this is another failure
   EXPECT_EQ(dies(1), (Said{"regroup", "start 1"}));
   EXPECT_EQ(emitted<RoundFailed>().size(), 2U);
 }
@@ -217,7 +217,7 @@ TEST_F(AgentWithStandbys, GoWithTheRoundWhateverEndsIt) {
   };
   with_one();
   on(WorkerExited{0, 100, {}, 0});
-  EXPECT_EQ(on(WorkerExited{1, 101, {}, 0}), (Said{"dismiss", "sweep"}));  // the good end
+  EXPECT_EQ(on(WorkerExited{1, 101, {}, 0}), (Said{"dismiss", "sweep"}));  // the regular end
 
   with_one();
   EXPECT_EQ(on(SignalArrived{SIGTERM}), Said{"dismiss"});  // the others save
@@ -234,7 +234,7 @@ TEST_F(AgentWithStandbys, GoWithTheRoundWhateverEndsIt) {
   channel::WorkerError error;
   error.kind = channel::ErrorKind::kDiverged;
   on(WorkerSaid{1, error});
-  EXPECT_EQ(on(WorkerExited{1, 101, {.code = 86}, 0}), Said{"dismiss"});  // no new worker mends that
+  EXPECT_EQ(on(WorkerExited{1, 101, {.code = 86}, 0}), Said{"dismiss"});  // a new worker does not repair that
 }
 
 TEST_F(AgentWithStandbys, ARoundThatBeginsAnewHasItsOwn) {
@@ -242,7 +242,7 @@ TEST_F(AgentWithStandbys, ARoundThatBeginsAnewHasItsOwn) {
   come_together(0, 0);
   finishes(1);
   dies(1);
-  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Said{});  // it was taken: none waits
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Said{});  // it was used, so none waits
   dies(0, SIGTERM);
   EXPECT_EQ(dies(1, SIGTERM), Said{"sweep"});
   EXPECT_EQ(on(RoundSwept{}), Said{"start all 1"});
@@ -257,11 +257,11 @@ TEST_F(AgentWithStandbys, AreNotStartedWhereNobodyCanRegroup) {
       AgentSettings{.world_size = 2, .workers_have_channel = true, .regroup_limit = milliseconds(60000), .standbys = 1});
   on(Begin{});
   come_together(0, 0);
-  EXPECT_EQ(finishes(1), Said{});  // NCCL's workers do not say that they can
+  EXPECT_EQ(finishes(1), Said{});  // workers with NCCL do not report that they are ready to regroup
 }
 
-// Numbers are never given to two processes, nobody is started in a place that is taken, and when a round is swept no standby
-// waits.
+// No two processes get the same number, no worker is started for a rank that is taken, and no standby waits while a round is
+// cleaned up.
 TEST_F(AgentWithStandbys, AnyOrderOfEventsKeepsProcessesApart) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
@@ -269,7 +269,7 @@ TEST_F(AgentWithStandbys, AnyOrderOfEventsKeepsProcessesApart) {
     events_.clear();
     timers_.clear();
     job(2 + below(3), 1 + below(3), 1 + below(5));
-    std::map<int, int> number_of;  // of the living workers
+    std::map<int, int> number_of;  // number of each living worker, by rank
     std::set<int> waiting;
     for (int rank = 0; rank < world_; ++rank) number_of[rank] = rank;
     bool sweeping = false, finished = false;
@@ -312,7 +312,7 @@ TEST_F(AgentWithStandbys, AnyOrderOfEventsKeepsProcessesApart) {
     };
     for (int turn = 0; turn < 600 && !finished; ++turn) {
       const int rank = below(world_);
-      const bool late = turn > 200;  // then things only end
+      const bool late = turn > 200;  // from here on workers only end
       if (std::exchange(sweeping, false)) {
         carry_out(on(RoundSwept{}));
       } else if (!timers_.empty() && below(late ? 2 : 20) == 0) {

@@ -1,4 +1,4 @@
-// Agreeing on the last step.
+// The agreement on the last step.
 #include "launcher/decide/stop_agreement.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// StragglerState: how long steps took on each rank goes in, in words comes out who keeps the others waiting.
+// StragglerState: the step times of each rank go in, and the ranks that the others wait for come out as text.
 #include "launcher/decide/straggler_state.hpp"
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ class StragglerStateTest : public testing::Test {
     step_ = 0;
     state_.begin_round(world, exchange);
   }
-  // `count` steps in which each rank computes for 20 ms, exchanges for 5 ms, and waits for who is slower. `slow` changes a
-  // rank's part before that.
+  // `count` steps in which each rank computes for 20 ms, exchanges for 5 ms, and waits for slower ranks. `slow` changes a
+  // rank's times first.
   Said steps(
       int count, const std::function<void(RankPace&)>& slow = [](RankPace&) {}, double exchange = 0.005) {
     Said said;
@@ -48,7 +48,7 @@ class StragglerStateTest : public testing::Test {
   static std::string words_of(const Straggler& finding) {
     return std::to_string(finding.rank) + " " + name_of(finding.kind) + (finding.ended ? " ended" : "");
   }
-  // A rank that needs so much longer, for the given reason.
+  // A rank that takes that much longer, for the given reason.
   static auto slower(int rank, double more, double RankPace::*part = nullptr) {
     return [=](RankPace& pace) {
       if (pace.rank != rank) return;
@@ -101,7 +101,7 @@ TEST_F(StragglerStateTest, WhatTheSystemCountsIsTheKind) {
   EXPECT_EQ(kind_of(&RankPace::asleep), "3 compute");
 }
 
-// All ranks load for 10 ms of their 20, and wait for processors for 4 ms.
+// All ranks load data for 10 ms of their 20, and wait for CPUs for 4 ms.
 TEST_F(StragglerStateTest, WhatAllRanksDoExplainsNothing) {
   EXPECT_EQ(steps(30,
                   [](RankPace& pace) {
@@ -112,7 +112,7 @@ TEST_F(StragglerStateTest, WhatAllRanksDoExplainsNothing) {
             Said{"1 compute"});
 }
 
-// On a busy machine each rank waits for processors. Now one waits longer and now another one, for a second each.
+// On a busy machine each rank waits for CPUs. Different ranks take turns in waiting longer, for a second each.
 TEST_F(StragglerStateTest, WhereAllRanksLackProcessorsNobodyStraggles) {
   const auto busy = [](int most) {
     return [most](RankPace& pace) {
@@ -138,7 +138,7 @@ TEST_F(StragglerStateTest, WhereAllRanksLackProcessorsNobodyStraggles) {
       << "one that is stopped";
 }
 
-// A slow disk keeps the batch away: both are seen, and the disk is the reason.
+// A slow disk delays the batch: both show up, and the disk is the reason.
 TEST_F(StragglerStateTest, ADiskOrAProcessorIsTheReasonOfALateBatch) {
   const auto late = [](double RankPace::*part) {
     return [=](RankPace& pace) {
@@ -174,7 +174,7 @@ TEST_F(StragglerStateTest, PulsesAreNamed) {
   EXPECT_EQ(said, Said{"2 processor"});
 }
 
-// Its own clock says that it waited for the others, as they did for it.
+// By its own clock it waited for the others, just as they waited for it.
 TEST_F(StragglerStateTest, ARankThatIsStoppedWhileItWaitsKeepsTheOthersWaiting) {
   begin(2);
   std::vector<Straggler> found;
@@ -187,7 +187,7 @@ TEST_F(StragglerStateTest, ARankThatIsStoppedWhileItWaitsKeepsTheOthersWaiting) 
   EXPECT_EQ(words_of(found[0]), "1 processor");
 }
 
-// Own times differ, but nobody waits: the ranks exchange nothing, or somewhere that is not seen.
+// The ranks' own times differ, but no rank waits: they exchange nothing, or the exchange is not measured.
 TEST_F(StragglerStateTest, NobodyStragglesForWhomNobodyWaits) {
   for (std::int64_t step = 1; step <= 100; ++step) {
     for (int rank = 0; rank < 4; ++rank) state_.add({.rank = rank, .step = step, .own = rank == 1 ? 0.050 : 0.020});
@@ -201,7 +201,7 @@ TEST_F(StragglerStateTest, QuickStepsHaveToDifferByTwoMilliseconds) {
   EXPECT_EQ(steps(20, quick(0.0030), 0.0001), Said{"1 compute"});
 }
 
-// Ranks put short steps together as they come, so the pieces of two ranks do not begin at the same steps.
+// Ranks merge short steps as they finish, so the pieces of two ranks do not begin at the same steps.
 TEST_F(StragglerStateTest, PiecesOfSeveralStepsNeedNotBeginAlike) {
   begin(2);
   Said said;
@@ -225,14 +225,14 @@ TEST_F(StragglerStateTest, ARoundBeginsWithNothing) {
   EXPECT_EQ(steps(100), Said{});
 }
 
-// A script that loaded an earlier state tells lower steps again.
+// A script that loaded an earlier state reports lower steps again.
 TEST_F(StragglerStateTest, StepsThatGoBackBeginAgain) {
   steps(40);
   step_ = 10;
   EXPECT_EQ(steps(20, slower(1, 0.020)), Said{"1 compute"});
 }
 
-// The figures of an evaluation come with the step that was told before it. All ranks take 30 ms for it, in each fifth step.
+// The metrics of an evaluation come with the step before it. In every fifth step all ranks take 30 ms for it.
 TEST_F(StragglerStateTest, AStepThatIsToldAgainIsStillOneStep) {
   begin(2);
   Straggler found;
@@ -266,7 +266,7 @@ TEST_F(StragglerStateTest, TheExchangeItselfIsNamedOnSeveralNodesOnly) {
   EXPECT_EQ(steps(100, even, 0.060), Said{});
 }
 
-// Node 2 has the slow link: each of its connections is slow, and each other node has a quick one.
+// Node 2 has the slow link: all its connections are slow, while each other node has a fast one.
 TEST_F(StragglerStateTest, TheNodeWithoutAQuickConnectionHasTheSlowLink) {
   const auto named = [this](std::vector<RankLink> of_0, std::vector<RankLink> of_1, std::vector<RankLink> of_2) {
     begin(3, true);

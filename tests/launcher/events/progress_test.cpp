@@ -1,4 +1,4 @@
-// Figures as people read them.
+// Numbers in human-readable form.
 #include "launcher/events/progress.hpp"
 
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ TEST(ProgressMeter, CountsThisRoundOnly) {
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-// Steps that are not logged move on too, and nobody is to think that training stands still.
-// A script need not know how many steps there will be.
+// Steps without a log line still move the display, so that training does not seem to stand still.
+// The number of steps of a script may be unknown.
 TEST(ProgressMeter, WithoutATotalNoTimeIsLeft) {
   ProgressMeter meter;
   meter.add({.step = 1}, 1'000'000'000);

@@ -1,5 +1,5 @@
-// The guardian's end of its socket: what comes in with a request, what a full or closed socket does. The agent's end is a plain
-// socket here.
+// The guardian's end of its socket: descriptors that come with a request, and the effects of a full or closed socket. The
+// agent's end is a plain socket here.
 #include "launcher/guardian/agent_socket.hpp"
 
 #include <fcntl.h>

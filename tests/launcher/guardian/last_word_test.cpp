@@ -1,4 +1,4 @@
-// The guardian's farewell, said by a real guardian with a real worker below it: not before that worker is reaped.
+// The guardian's death notice, sent by a real guardian with a real worker: it must not be sent before that worker is reaped.
 #include "launcher/guardian/last_word.hpp"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 namespace ddprun::guardian {
 namespace {
 
-// A UDP port of this machine at which a farewell is awaited.
+// A UDP port of this machine at which the test expects a death notice.
 class OtherNode {
  public:
   OtherNode() {
@@ -42,7 +42,7 @@ class OtherNode {
     word_.size = static_cast<std::uint32_t>(std::string_view(kText).copy(word_.text.data(), word_.text.size()));
   }
   const LastWord& word() const { return word_; }
-  // What has come until now, or comes within that time; it is answered, so that it is not said again.
+  // The messages so far, or within that time. Each is acknowledged, so that it is not sent again.
   std::string heard(int within_ms) {
     pollfd polled{socket_.get(), POLLIN, 0};
     if (::poll(&polled, 1, within_ms) <= 0) return "";
@@ -63,7 +63,7 @@ class OtherNode {
   LastWord word_{};
 };
 
-// The number of the system call in which the process waits; -1: it waits in none.
+// The number of the system call that blocks the process, or -1 if none does.
 long call_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/syscall");
   long number = -1;
@@ -71,7 +71,7 @@ long call_of(pid_t pid) {
   return file ? number : -1;
 }
 
-// Who is traced stays a zombie until its tracer, this thread, has heard of its end: its parent cannot reap it before.
+// A traced process stays a zombie until its tracer, this thread, has reaped it. Its parent cannot reap it before.
 TEST(LastWord, IsSaidWhenEverythingBelowTheGuardianIsReaped) {
   OtherNode other_node;
   boost::asio::io_context io;

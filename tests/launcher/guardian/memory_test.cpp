@@ -1,5 +1,5 @@
-// Out of memory on the host: where this process's cgroups are, what their counters say, and what follows from it. The counters
-// are files in a folder of the test's own; tests/whole_program/test_memory.py has the real kernel.
+// Out of memory on the host: this process's cgroups, their counters, and the conclusions. The counters are files in a folder of
+// the test; tests/whole_program/test_memory.py uses the real kernel.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -109,7 +109,7 @@ TEST_F(MemoryWatchTest, OfVersionTwoReadsItsOwnNames) {
   EXPECT_EQ(evidence.limit_usage, -1);
 }
 
-// Each file costs time for which the next workers wait.
+// Each file that is read costs time during which the next workers wait.
 TEST_F(MemoryWatchTest, OfAnotherEndThanASigkillOnlyTheWorkersOwnCounterIsRead) {
   machine(7);
   write("tree/job/memory.limit_in_bytes", "536870912\n");
@@ -127,7 +127,7 @@ TEST_F(MemoryWatchTest, OfAnotherEndThanASigkillOnlyTheWorkersOwnCounterIsRead) 
     EXPECT_EQ(killed_below.worker_kills, 1);
     EXPECT_EQ(killed_below.limit, 512 * kMib);
   }
-  EXPECT_EQ(watch.take({.code = 137}, {}, -1).machine_kills, 1);  // of a wrapper whose child was killed
+  EXPECT_EQ(watch.take({.code = 137}, {}, -1).machine_kills, 1);  // the exit code of a wrapper whose child was killed
 }
 
 TEST_F(MemoryWatchTest, WhatAMachineDoesNotTellIsUnknown) {
@@ -146,7 +146,7 @@ TEST(KernelLog, ARecordNamesOneProcessAfterATime) {
       "6,900,5000000,-;Memory cgroup out of memory: Killed process 4321 (python) total-vm:10kB, anon-rss:5kB";
   EXPECT_TRUE(names_oom_victim(record, 4321, 4'000'000));
   EXPECT_FALSE(names_oom_victim(record, 432, 4'000'000));
-  EXPECT_FALSE(names_oom_victim(record, 4321, 6'000'000));  // somebody with that number, before
+  EXPECT_FALSE(names_oom_victim(record, 4321, 6'000'000));  // an earlier process with that pid
   EXPECT_FALSE(names_oom_victim("garbage", 4321, 0));
 }
 

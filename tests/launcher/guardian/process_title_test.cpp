@@ -1,4 +1,4 @@
-// What ps and pgrep -f show of a process that was forked without exec.
+// The name that ps and pgrep -f show for a process that was forked without exec.
 #include "launcher/guardian/process_title.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(ProcessTitle, ReplacesAllArgumentsOfThisProcessOnly) {
     }
     ::close(ends[1]);
     char nothing;
-    EXPECT_EQ(::read(ends[0], &nothing, 1), 0);  // it has its title
+    EXPECT_EQ(::read(ends[0], &nothing, 1), 0);  // end of file: the child has set its title
     ::close(ends[0]);
     const std::string shown = arguments_of(std::to_string(child));
     ::kill(child, SIGKILL);

@@ -1,4 +1,4 @@
-// What a worker inherits of the protection from the OOM killer.
+// The OOM score of a worker, derived from that of the agent.
 #include "launcher/guardian/spawn.hpp"
 
 #include <gtest/gtest.h>

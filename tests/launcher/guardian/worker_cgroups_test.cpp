@@ -1,5 +1,5 @@
-// Real cgroups of version 2, which work without the memory controller too: a worker and what it started are placed, killed and
-// their folders removed. tests/whole_program/test_memory.py has the rest through ddprun itself.
+// Real cgroups of version 2, which also work without the memory controller: a worker and its children are placed and killed,
+// and their folders removed. tests/whole_program/test_memory.py tests the rest through ddprun itself.
 #include "launcher/guardian/worker_cgroups.hpp"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A child that has a child, both asleep until they are killed; the grandchild dies with the child. The grandchild says that
-// they are ready: before it has asked to die with the child, the child's end would leave it behind.
+// A child with a child, both asleep until they are killed; the grandchild dies with the child. The grandchild reports that they
+// are ready. Before it has set its parent-death signal, the child's end would leave it behind.
 class Sleepers {
  public:
   Sleepers() {
@@ -81,7 +81,7 @@ TEST(WorkerCgroups, AWorkerAndItsChildrenArePlacedKilledAndNothingIsLeft) {
   }
   const std::string top = "ddprun-" + std::to_string(::getpid());
   WorkerCgroups cgroups({.memory = std::nullopt, .unified = here.unified});
-  EXPECT_FALSE(fs::exists(here.unified->folder / top));  // nothing is made before it is needed
+  EXPECT_FALSE(fs::exists(here.unified->folder / top));  // folders are not created before they are needed
   Sleepers worker;
   ASSERT_TRUE(cgroups.place(3, worker.child()));
   EXPECT_EQ(cgroups.folder_of(3), here.unified->folder / top / "worker-3");
@@ -91,7 +91,8 @@ TEST(WorkerCgroups, AWorkerAndItsChildrenArePlacedKilledAndNothingIsLeft) {
   EXPECT_EQ(WTERMSIG(worker.wait()), SIGKILL);
   cgroups.end_round();
   EXPECT_TRUE(cgroups.folder_of(3).empty());
-  pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};  // it is somebody else's to reap; dead is enough
+  pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};  // its parent has to reap it, which may be another process; dead is
+                                                       // enough
   EXPECT_EQ(::poll(&ended, 1, 60'000), 1);
   cgroups.remove();
   EXPECT_FALSE(fs::exists(here.unified->folder / top));
@@ -113,7 +114,7 @@ class OwnFolder {
   fs::path folder_;
 };
 
-// As cgexec, systemd-run, a scheduler's plugin or the script itself do it: the limits there are meant to hold.
+// cgexec, systemd-run, a scheduler's plugin or the script itself place a worker like this. The limits there must apply.
 TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
@@ -141,8 +142,8 @@ TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
   cgroups.remove();
 }
 
-// Killed before it was placed. Version 1 says the root of the tree of a process that is ending, as if somebody had put it
-// there: its limit would then be none.
+// The worker was killed before it was placed. For a process that is ending, version 1 reports the root of the tree, as if it
+// had been moved there. Its limit would then be none.
 TEST(WorkerCgroups, AWorkerThatHasEndedHasNoFolderOfItsOwn) {
   CgroupFolders here = cgroups_of_this_process();
   if (here.memory && ::access((here.memory->folder / "cgroup.procs").c_str(), W_OK) == 0) {
@@ -165,7 +166,8 @@ TEST(WorkerCgroups, AWorkerThatHasEndedHasNoFolderOfItsOwn) {
   cgroups.remove();
 }
 
-// Two guardians in two PID namespaces below one cgroup have the same number: the one's kill must not reach the other's workers.
+// Two guardians in two PID namespaces below one cgroup have the same pid. A kill by one must not reach the workers of the
+// other.
 TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {

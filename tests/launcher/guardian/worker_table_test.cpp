@@ -1,4 +1,4 @@
-// Who runs under which number. The workers are children of the test that do nothing.
+// The table of workers by number. The workers are idle children of the test.
 #include "launcher/guardian/worker_table.hpp"
 
 #include <fcntl.h>

@@ -17,12 +17,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The last answer comes in the very turn of the loop in which the time for answers runs out: the second timer's handler is in
-// the queue already when the first one is served. It is an older timer's by then, and does nothing: messages that came with the
-// answer may say that somebody has moved. HangState's own guard is in hang_state_test.cpp.
+// The last answer comes in the same turn of the loop in which the time for answers runs out. When the first handler runs, the
+// second timer's handler is already in the queue. By then it belongs to an older timer and does nothing, because messages next
+// to the answer may show progress. HangState's own guard is tested in hang_state_test.cpp.
 TEST(HangInquiry, AnAnswerAtTheLastMomentIsJudgedOnce) {
   const std::string path = std::getenv("PATH");
-  ::setenv("PATH", "/nowhere", 1);  // no tool that takes stacks meanwhile
+  ::setenv("PATH", "/nowhere", 1);  // no stack tool runs meanwhile
   boost::asio::io_context io(1);
   HangSettings settings{.channel = true, .answer_time = milliseconds(20)};
   settings.limits.watch = true;
@@ -42,14 +42,14 @@ TEST(HangInquiry, AnAnswerAtTheLastMomentIsJudgedOnce) {
   inquiry.begin_round({.workers = 1});
   while (!asked) io.run_one();
 
-  boost::asio::steady_timer answer(io, milliseconds(1));  // due before the inquiry's own timer, and served with it
+  boost::asio::steady_timer answer(io, milliseconds(1));  // due before the inquiry's own timer, and handled together with it
   answer.async_wait([&](const boost::system::error_code&) {
     inquiry.heard(0, channel::Position{.phase = channel::Phase::kRunning, .step = 7, .stage = channel::Stage::kLoading});
     answered = true;
   });
-  std::this_thread::sleep_for(2 * settings.answer_time);  // the loop is held up until both are due
+  std::this_thread::sleep_for(2 * settings.answer_time);  // the loop is blocked until both are due
   while (!answered) io.run_one();
-  io.run_one();  // the handler that was in the queue
+  io.run_one();  // the handler that was already in the queue
   EXPECT_EQ(told, 0) << "an older timer's handler has judged";
   while (told == 0) io.run_one();
   io.poll();
@@ -57,7 +57,8 @@ TEST(HangInquiry, AnAnswerAtTheLastMomentIsJudgedOnce) {
   ::setenv("PATH", path.c_str(), 1);
 }
 
-// Two ranks of a script: once they tell their steps, what they print is no progress, and they are asked where they are.
+// Two ranks of a script. Once they report steps, their output does not count as progress, and they are queried for their
+// position.
 TEST(HangInquiry, AScriptThatTellsItsStepsIsBlamedByThem) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);
@@ -92,7 +93,7 @@ TEST(HangInquiry, AScriptThatTellsItsStepsIsBlamedByThem) {
   ::setenv("PATH", path.c_str(), 1);
 }
 
-// Its steps are many, and it tells few: what it answers is news, and nobody hangs.
+// It makes many steps and reports few. Its answer shows a new step, so there is no hang.
 TEST(HangInquiry, AScriptWhoseAnswerShowsAnotherStepGoesOn) {
   boost::asio::io_context io(1);
   HangSettings settings{.answer_time = milliseconds(10000)};
@@ -114,7 +115,7 @@ TEST(HangInquiry, AScriptWhoseAnswerShowsAnotherStepGoesOn) {
   }
 }
 
-// Where one of them tells none, nobody is asked: places are compared.
+// If one of them reports no steps, no query is sent, because positions could not be compared.
 TEST(HangInquiry, AScriptWhoseRanksDoNotAllTellTheirStepsIsJudgedAsBefore) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);

@@ -1,4 +1,4 @@
-// What /proc says of processes that a worker leaves behind.
+// The state in /proc of processes that a worker leaves behind.
 #include "launcher/leftovers/leftover_look.hpp"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(LookAtLeftover, AProcessBelongsToTheWorkerOfItsSession) {
   EXPECT_FALSE(look.connected);
   WorkerMark interrupted = mark;
   interrupted.signals = mask_of(SIGINT);
-  EXPECT_FALSE(look_at_leftover(pid, {interrupted}).reached);  // it has no handler for it
+  EXPECT_FALSE(look_at_leftover(pid, {interrupted}).reached);  // it has no handler for the signal
   WorkerMark speaks = mark;
   speaks.speaker = pid;
   EXPECT_TRUE(look_at_leftover(pid, {other, speaks}).connected);

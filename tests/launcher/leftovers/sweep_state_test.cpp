@@ -1,4 +1,4 @@
-// SweepState: what the guardian sees and the time go in, whom to end and whom to await comes out.
+// SweepState: the guardian's observations and the time go in; the processes to end and to wait for come out.
 #include "launcher/leftovers/sweep_state.hpp"
 
 #include <gtest/gtest.h>
@@ -42,14 +42,14 @@ TEST_F(SweepStateTest, AKillReachesAllUntilNoneIsLeft) {
   EXPECT_TRUE(first.kill_children);
   EXPECT_EQ(first.kill, Pids{7});
   EXPECT_FALSE(first.swept);
-  const auto next = now_there({{.pid = 8}});  // its child is ours now
+  const auto next = now_there({{.pid = 8}});  // its child is our child now
   EXPECT_TRUE(next.kill_children);
   EXPECT_FALSE(next.swept);
   EXPECT_FALSE(state_.take_end_of_round());
   EXPECT_TRUE(now_there({}).swept);
   EXPECT_TRUE(state_.take_end_of_round());
   EXPECT_FALSE(state_.take_end_of_round());
-  EXPECT_FALSE(now_there({}).swept);  // said once
+  EXPECT_FALSE(now_there({}).swept);  // reported once
 }
 
 TEST_F(SweepStateTest, WithoutALeftoverTheSweepIsOver) {
@@ -57,7 +57,7 @@ TEST_F(SweepStateTest, WithoutALeftoverTheSweepIsOver) {
   EXPECT_TRUE(state_.take_end_of_round());
 }
 
-// Python's resource tracker removes the shared memory of a dead worker in this time.
+// Python's resource tracker removes the shared memory of a dead worker during this time.
 TEST_F(SweepStateTest, AnOrphanHasAGracePeriodThenSigtermThenSigkill) {
   const auto first = order(How::kEnd, {{.pid = 7}});
   EXPECT_TRUE(first.terminate.empty() && first.kill.empty() && !first.kill_children);
@@ -68,7 +68,7 @@ TEST_F(SweepStateTest, AnOrphanHasAGracePeriodThenSigtermThenSigkill) {
   EXPECT_TRUE(grace.kill.empty());
   const auto late = after(SweepState::kGrace);
   EXPECT_EQ(late.kill, Pids{7});
-  EXPECT_TRUE(late.named.empty());  // said before
+  EXPECT_TRUE(late.named.empty());  // reported before
   EXPECT_TRUE(now_there({}).swept);
 }
 
@@ -79,7 +79,7 @@ TEST_F(SweepStateTest, AnOrphanWithAHandlerHasTheShutdownTimeoutAfterSigterm) {
   EXPECT_EQ(after(milliseconds(1)).kill, Pids{7});
 }
 
-// SIGTERM to every process, or SIGUSR1 through the agent: a second signal could disturb the save.
+// SIGTERM was sent to every process, or SIGUSR1 through the agent: a second signal could disturb the save.
 TEST_F(SweepStateTest, AnOrphanThatASignalHasReachedIsLeftAloneForTheTimeout) {
   order(How::kEnd, {{.pid = 7, .reached = true}}, /*next_round=*/true);
   EXPECT_TRUE(after(kTimeout - milliseconds(1)).terminate.empty());
@@ -92,7 +92,7 @@ TEST_F(SweepStateTest, TheNextRoundDoesNotWaitForAnOrphanThatHoldsNothing) {
   EXPECT_TRUE(order(How::kEnd, {{.pid = 7}}, /*next_round=*/true).swept);
   EXPECT_TRUE(state_.take_end_of_round());
   EXPECT_TRUE(state_.has_only_kept());
-  EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{7});  // while the next round runs
+  EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{7});  // during the next round
   EXPECT_FALSE(now_there({}).swept);
 }
 
@@ -104,7 +104,7 @@ TEST_F(SweepStateTest, TheNextRoundWaitsForADevice) {
 TEST_F(SweepStateTest, AStopWaitsForAllThatItReachedUntilItsDeadline) {
   order(How::kStop, {{.pid = 7, .reached = true}, {.pid = 8, .catches = true}, {.pid = 9}});
   const auto first = after(milliseconds(0));
-  EXPECT_TRUE(first.terminate.empty());  // 8 had SIGTERM with the order
+  EXPECT_TRUE(first.terminate.empty());  // process 8 got SIGTERM together with the order
   EXPECT_EQ(after(SweepState::kGrace).terminate, Pids{9});
   EXPECT_TRUE(after(kTimeout - SweepState::kGrace - milliseconds(1)).kill.empty());
   EXPECT_EQ(after(milliseconds(1)).kill, (Pids{7, 8, 9}));
@@ -124,7 +124,7 @@ TEST_F(SweepStateTest, APersonWhoInsistsKillsWhatAStopAwaits) {
 TEST_F(SweepStateTest, AWorkerThatIsStoppedCountsAsRunningUntilNothingOfItIsLeft) {
   worker_left(0, Ended::kStopped, {{.pid = 7, .worker = 0, .reached = true}});
   EXPECT_TRUE(keeps(0));
-  const auto orders = after(milliseconds(100'000));  // the agent has the deadline
+  const auto orders = after(milliseconds(100'000));  // the deadline is the agent's task
   EXPECT_TRUE(orders.kill.empty() && orders.terminate.empty());
   EXPECT_TRUE(keeps(0));
   now_there({});
@@ -154,7 +154,7 @@ TEST_F(SweepStateTest, AStopGoesToALeftoverInASessionOfItsOwn) {
 
 TEST_F(SweepStateTest, AStartScriptThatExitedWith0CountsAsRunningWhileItsTrainerIsConnected) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0}});
-  EXPECT_TRUE(keeps(0));  // it may be about to connect
+  EXPECT_TRUE(keeps(0));  // it may connect soon
   now_there({{.pid = 7, .worker = 0, .connected = true}});
   after(milliseconds(3'600'000));
   EXPECT_TRUE(keeps(0));

@@ -1,5 +1,5 @@
-// Which GPUs a worker will see, from what NVML, the device nodes and CUDA's variable say. NVML itself is played by a library of
-// the whole-program tests (test_machine.py), over the same dlopen.
+// The GPUs that a worker will see, according to NVML, the device nodes and CUDA's variable. A library of the whole-program
+// tests (test_machine.py) stands in for NVML, over the same dlopen.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What counts as a CPU or a GPU, from what the kernel and CUDA's variable say.
+// Counting CPUs and GPUs from the kernel's values and CUDA's variable.
 #include "launcher/machine/detect.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which CPUs each local rank gets, on machines that are written down here, and what hwloc makes of machines in XML files.
+// The CPUs of each local rank, on machines that are described here and on machines that hwloc reads from XML files.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
-// Two sockets of two nodes of four cores of two threads: CPU c and c + 16 share core c; each half of a node has a cache.
+// Two sockets of two nodes of four cores of two threads: CPU c and c + 16 share core c. Each half of a node has one cache.
 Topology big_machine() {
   Topology topology;
   for (int id = 0; id < 32; ++id) {

@@ -1,4 +1,4 @@
-// A held master port is nobody else's: not another program's, and not another ddprun's.
+// A held master port is unavailable to other programs and to other ddprun processes.
 #include "launcher/machine/ports.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// A listener on a port that the kernel picks, as another program would have.
+// A listener on a port that the kernel chooses, like that of another program.
 class Listener {
  public:
   Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -75,7 +75,7 @@ TEST(HeldPort, ADefaultGivesWayToAFreePortWhenItIsTaken) {
   EXPECT_EQ(HeldPort::of(free, PortNeed::kIfFree).port(), free);
 }
 
-// Listens there with SO_REUSEADDR, as most servers do. Returns the errno, or 0.
+// Listens there with SO_REUSEADDR, like most servers. Returns the errno, or 0.
 int error_of_a_server_at(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -94,12 +94,12 @@ TEST(HeldPort, WorkersCanListenOnIt) {
   EXPECT_EQ(error_of_a_server_at(held.port()), 0);
 }
 
-// Between two rounds nothing listens there. Any local program could take the port then, and the job would end.
+// Nothing listens there between two rounds. Without the hold any local program could take the port then, and the job would end.
 TEST(HeldPort, OfTheAgentsStoreItIsNoOtherServers) {
   HeldPort held = HeldPort::any();
   held.let_in(PortListener::kAgentsStore);
   EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE);
-  for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {  // at addresses, and everywhere
+  for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {  // at single addresses, and at all of them
     EXPECT_FALSE(open_store_sockets({.master_addr = name, .port = held.port()}).all().empty()) << name;
     EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE) << name;
   }
@@ -108,7 +108,7 @@ TEST(HeldPort, OfTheAgentsStoreItIsNoOtherServers) {
   EXPECT_EQ(error_of_a_server_at(held.port()), 0);
 }
 
-// The name that stands for a port can be taken by any user. That alone must not stop a job that can have the port.
+// Any user can take the name that stands for a port. That alone must not stop a job for which the port is free.
 TEST(HeldPort, ANameWithoutItsPortStopsNobody) {
   const int port = HeldPort::any().port();
   sockaddr_un address{};

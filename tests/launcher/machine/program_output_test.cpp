@@ -1,4 +1,4 @@
-// What a program prints, and each way in which asking it may go wrong. Programs are a shell's.
+// The output of a program, and each way in which running it may fail. The programs are shell commands.
 #include "launcher/machine/program_output.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where the store of scripts listens.
+// The addresses on which the store of scripts listens.
 #include "launcher/machine/store_sockets.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The ranks of workers while the next round waits for a name.
+// The ranks of workers while the next round waits for a name lookup.
 #include "launcher/network/round_of_workers.hpp"
 
 #include <gtest/gtest.h>

@@ -75,7 +75,7 @@ TEST_F(Clients, OfANewRoundDoNotComeToTheStoreOfTheLastOne) {
   EXPECT_EQ(next(store), kPing);
 }
 
-// The soft limit of open files while it lives.
+// Sets the soft limit of open files during its lifetime.
 class OpenFiles {
  public:
   explicit OpenFiles(rlim_t most) {

@@ -1,4 +1,4 @@
-// Each way to write HOST:PORT, and what is none.
+// Every valid form of HOST:PORT, and invalid ones.
 #include "launcher/options/host_and_port.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(HostAndPort, AreReadAsPeopleWriteThem) {
   EXPECT_EQ(read("[fe80::1%eth0]:7"), "fe80::1%eth0|7");
 }
 
-// "::1:29400" was taken for a host name, and the node waited ten minutes for its address.
+// A regression test: "::1:29400" was taken for a host name, and the node waited ten minutes for its address.
 TEST(HostAndPort, AnIpv6AddressWithAPortNeedsBrackets) {
   for (const char* text : {"::1:29400", "fd00::7:29499", "fd00::7:2949", "fe80::1%lo:29499", "2001:db8::5:65535"})
     EXPECT_EQ(read(text), "none") << text;

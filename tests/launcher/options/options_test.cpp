@@ -1,4 +1,4 @@
-// The command line as a specification: how argv is made plain, and where a value comes from.
+// The command line as a specification: how argv is normalized, and where a value comes from.
 #include "launcher/options/options.hpp"
 
 #include "launcher/options/man_page.hpp"
@@ -99,7 +99,7 @@ TEST(Normalise, LettersTakeValuesAsTorchrunsDo) {
 }
 
 TEST(Normalise, APrefixOfOneTorchrunOptionMeansIt) {
-  // --re could be --resume as well, --run --run-dir, --v --verbose: torchrun's commands go on meaning what they meant.
+  // --re could also mean --resume, --run --run-dir, and --v --verbose. torchrun's commands keep their meaning.
   EXPECT_EQ(normalise(Words{"--re=1", "--run", "--virt", "--tee", "1", "x"}).options,
             (Words{"--redirects=1", "--run-path", "--virtual-local-rank", "--tee=1"}));
   EXPECT_EQ(normalise(Words{"--resu=never", "x"}).options, (Words{"--resume=never"}));

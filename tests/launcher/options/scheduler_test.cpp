@@ -1,4 +1,4 @@
-// What an agent takes from a Slurm step or a Kubernetes pod, and what it leaves alone.
+// The settings that an agent takes from a Slurm step or a Kubernetes pod, and those that it leaves unchanged.
 #include "launcher/options/scheduler.hpp"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(Scheduler, SeveralAgentsOnANodeAreAMistake) {
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
 }
 
-// srun -n2 ddprun on one node would train twice, and both would write the same checkpoint.
+// srun -n2 ddprun on one node would train twice, and both jobs would write the same checkpoint.
 TEST(Scheduler, SeveralAgentsOnTheOnlyNodeAreAMistakeToo) {
   const Values twice = with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
   EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
@@ -132,7 +132,7 @@ TEST(Scheduler, APodIsTheNodeOfItsIndex) {
   EXPECT_EQ(values_in(kPod, {"--nnodes", "3", "--master-addr", "10.0.0.1"}, "x"), (Values{{"node-rank", "2"}}));
 }
 
-// Without --nnodes an indexed Job is many jobs of one machine each.
+// Without --nnodes an indexed Job is many single-node jobs.
 TEST(Scheduler, APodAloneIsAlone) {
   EXPECT_EQ(values_in(kPod), Values());
   EXPECT_EQ(values_in(kPod, {"--nnodes", "1"}), Values());

@@ -1,4 +1,4 @@
-// What people see of a run.
+// The console output of a run.
 #include "launcher/output/console.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ class ConsoleTest : public testing::Test {
     for (const int fd : {out_[0], out_[1], err_[0], err_[1]}) ::close(fd);
   }
 
-  // The whole of a run with one failure.
+  // The whole output of a run with one failure.
   void play() {
     boost::asio::io_context io;
     ConsoleWriter writer(io, out_[1], err_[1]);
@@ -122,7 +122,7 @@ TEST_F(ConsoleTest, TheEndIsTimedByAClockThatNobodySets) {
   ConsoleWriter writer(io, out_[1], err_[1]);
   Console console(plan_, {}, writer);
   console.on(RunStarted{1000 * kSecond, 1});
-  RunEnded ended{0, "done", 0, 1000 * kSecond};  // it was set back meanwhile
+  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back meanwhile
   ended.seconds = 83;
   console.on(ended);
   EXPECT_NE(read_now(out_[0]).find(" in 1 min 23 s"), std::string::npos);
@@ -171,7 +171,7 @@ class ScriptConsoleTest : public ConsoleTest {
     first_.error_file = "/logs/1/error.json";
     first_.stderr_tail = {"ValueError: x"};
   }
-  // What is said when rank 0 of three has ended well, rank 1 fails and rank 2 is stopped.
+  // The output when rank 0 of three has ended successfully, rank 1 fails and rank 2 is stopped.
   std::string fail(RoundFailed::Decision decision = RoundFailed::Decision::kGiveUp) {
     boost::asio::io_context io;
     ConsoleWriter writer(io, out_[1], err_[1]);
@@ -265,7 +265,7 @@ TEST_F(ScriptConsoleTest, VerboseNamesWhoWasStopped) {
   EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
 }
 
-// A rank at the margin begins and ends every second.
+// A rank at the threshold becomes a straggler and recovers every second.
 TEST_F(ConsoleTest, ARanksStragglerLinesComeOnceAMinute) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
@@ -319,7 +319,7 @@ TEST_F(ConsoleTest, OnlyAScriptThatReadsItsInputIsToldWhereItWent) {
   EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {}), 1);
 }
 
-// Two nodes start: the second one has joined and is not ready yet.
+// Two nodes start: the second has joined but is not ready yet.
 TEST_F(ConsoleTest, NodesThatAreReadyAreCountedApartFromThoseThatHaveJoined) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);

@@ -1,4 +1,4 @@
-// The exception at the end of what Python printed, whatever stands around it.
+// The exception at the end of Python's output, whatever text is around it.
 #include "launcher/output/last_exception.hpp"
 #include "launcher/output/plain_text.hpp"
 

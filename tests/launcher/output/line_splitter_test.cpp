@@ -1,4 +1,4 @@
-// Lines come out whole and in order, whatever pieces their bytes come in.
+// Lines come out whole and in order, however their bytes are split on arrival.
 #include "launcher/output/line_splitter.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(LineSplitter, TellsWhenALineIsTooLongToWaitFor) {
   EXPECT_TRUE(splitter.too_long());
 }
 
-// A failing seed reproduces.
+// The seed of a failure reproduces it.
 TEST(LineSplitter, AnyCutGivesTheSameBytesInWholeLines) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// What a reader of log files gets who comes again and again.
+// The lines that a reader of log files gets when it reads repeatedly.
 #include "launcher/output/log_files.hpp"
 
 #include <sys/inotify.h>
@@ -23,7 +23,7 @@ class LogFiles : public testing::Test {
     fs::create_directories((logs_ / file).parent_path());
     std::ofstream(logs_ / file, std::ios::app | std::ios::binary) << text;
   }
-  // What the next answer brings, by rank; "!" before what came on stderr.
+  // The lines of the next answer, by rank, with "!" before lines from stderr.
   std::map<int, std::string> next(LogWish wish = {}) {
     wish.begun = begun_;
     LogBytes bytes = read_logs(logs_, own_, wish);
@@ -43,7 +43,7 @@ class LogFiles : public testing::Test {
 };
 
 TEST_F(LogFiles, OnlyOwnRanksAreReadAndEachByteOnce) {
-  EXPECT_EQ(next(), Found());  // not even the folder is there
+  EXPECT_EQ(next(), Found());  // even the folder does not exist
   for (const char* rank : {"1", "2", "3", "4"}) write(std::string("round-000/rank-0000") + rank + "/stdout.log", rank);
   write("round-000/rank-00002/stderr.log", "e");
   EXPECT_EQ(next(), (Found{{2, "2!e"}, {3, "3"}}));

@@ -1,4 +1,5 @@
-// What workers print reaches the log byte for byte and the console line by line; the console neither blocks nor tears lines.
+// Workers' output reaches the log byte for byte and the console line by line. The console neither blocks workers nor splits
+// lines.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -37,7 +38,7 @@ struct Pipe {
     if (ends[0] >= 0) ::close(ends[0]);
     ends[0] = -1;
   }
-  // What is in the pipe now.
+  // The bytes in the pipe now.
   std::string read_now() {
     std::string text;
     char buffer[65536];
@@ -83,7 +84,7 @@ class OutputTest : public testing::Test {
             .kept = KeptFiles::kAsked,
             .script = std::move(plan)};
   }
-  // What a worker does that was given the file itself.
+  // Simulates a worker whose output is the log file itself.
   static void write_by_itself(WorkerOutput& output, int worker, Stream stream, std::string_view text) {
     const int fd = output.take_descriptor(worker, stream);
     ASSERT_GE(fd, 0);
@@ -91,7 +92,7 @@ class OutputTest : public testing::Test {
     ::close(fd);
   }
 
-  // What is on its way to files is there then, and what is wrong with them is said.
+  // Afterwards all queued bytes are in the files, and errors of the files have been reported.
   void settle() {
     files_.finish();
     io_.restart();
@@ -144,7 +145,7 @@ TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
   EXPECT_EQ(shown(), "(Pdb) ");
   send(output, 0, Stream::kStderr, "p");
   EXPECT_EQ(shown(), "p");
-  console.line(Stream::kStderr, "ddprun: ours");  // begins on a line of its own
+  console.line(Stream::kStderr, "ddprun: ours");  // begins on a new line
   EXPECT_EQ(shown(), "\nddprun: ours\n");
   output.end_of_stream(0, Stream::kStderr);
   EXPECT_EQ(output.stderr_tail(0), std::vector<std::string>{"p"});
@@ -155,7 +156,7 @@ TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
   WorkerOutput two(io_, files_, console, script({}, 2));
   begin(two, {0}, 2);
   EXPECT_TRUE(two.terminal_size(1, Stream::kStdout));
-  send(two, 0, Stream::kStdout, "half a l");  // waits for its end, which other workers' lines must not tear
+  send(two, 0, Stream::kStdout, "half a l");  // an unfinished line, which other workers' lines must not split
   send(two, 1, Stream::kStdout, "whole\n");
   EXPECT_EQ(shown(), "whole\n");
   ::close(ours);
@@ -207,13 +208,13 @@ TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "first ");
   send(output, 1, Stream::kStdout, "prompt");
-  io_.run();  // until the timer has looked at both
+  io_.run();  // until the timer has checked both
   EXPECT_EQ(out_.read_now(), "[rank 1] prompt");
   io_.restart();
   send(output, 0, Stream::kStdout, "half\nnext ");
   EXPECT_EQ(out_.read_now(), "\n[rank 0] first half\n");
   output.set_unread({});
-  io_.run();  // the wait for the next line's end began anew
+  io_.run();  // the wait for the next end of line was restarted
   EXPECT_EQ(out_.read_now(), "[rank 0] next ");
 }
 
@@ -257,7 +258,7 @@ TEST_F(OutputTest, TheTailIsTheLastTwentyLines) {
   EXPECT_TRUE(output.stderr_tail(0).empty());
 }
 
-// A failing seed reproduces.
+// The seed of a failure reproduces it.
 TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -319,10 +320,10 @@ TEST_F(OutputTest, APipeGetsEveryLineAndItsWriterWaits) {
   console.set_rules({});
   WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
-  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));  // although its log has it as well
+  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));  // although its log has the same bytes
   const std::string line = std::string(999, 'x') + "\n";
   for (int i = 0; i < 4000; ++i) send(output, 0, Stream::kStdout, line);
-  EXPECT_TRUE(console.is_behind(Stream::kStdout));  // so that its reader waits
+  EXPECT_TRUE(console.is_behind(Stream::kStdout));  // so that the reader of its pipe waits
   bool caught_up = false;
   console.when_at_most(Stream::kStdout, 0, [&] { caught_up = true; });
   std::size_t bytes = 0;
@@ -358,7 +359,7 @@ TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
   console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
   const std::string long_head(500000, 'h');
   send(output, 0, Stream::kStdout, long_head);
-  io_.run_one();  // the timer: there is no room for the head
+  io_.run_one();  // the timer fires while there is no room for the beginning of the line
   EXPECT_EQ(console.dropped_lines(), 1u);
   std::string text;
   const auto read_all = [&] {
@@ -427,7 +428,7 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 
-// A file system that stalls for a while: here a FIFO that nobody reads.
+// A file system that stalls for a while, here a FIFO without a reader.
 TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
   const fs::path rank = folder_ / "round-000/rank-00000";
   fs::create_directories(rank);
@@ -462,7 +463,7 @@ TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
   EXPECT_EQ(contents(folder_ / "round-000/rank-00001/stdout.log"), "other\n");
 }
 
-// ---- what a script's options ask for ----
+// ---- the effects of a script's options ----
 
 TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
@@ -502,11 +503,11 @@ TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
   begin(output, {.round = 3, .restart_count = 2, .ranks = {who}}, 1);
   settle();
   std::ofstream(output.error_file(0)) << "stale";
-  // Older than the round that follows, on the clock by which files are dated.
+  // The file is older than the next round, by the clock that dates files.
   const timespec before[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, output.error_file(0).c_str(), before, 0), 0);
   send(output, 0, Stream::kStdout, "a\n");
-  begin(output, {.round = 4, .restart_count = 2, .ranks = {who}}, 1);  // a change of members
+  begin(output, {.round = 4, .restart_count = 2, .ranks = {who}}, 1);  // a membership change
   settle();
   EXPECT_FALSE(fs::exists(output.error_file(0)));
   send(output, 0, Stream::kStdout, "b\n");

@@ -1,4 +1,4 @@
-// What `ddprun init cpp` writes, and where it writes nothing. tests/whole_program/test_sdk.py builds it.
+// The files that `ddprun init cpp` writes, and the cases in which it writes none. tests/whole_program/test_sdk.py builds them.
 #include "launcher/own_worker/new_project.hpp"
 
 #include <gtest/gtest.h>

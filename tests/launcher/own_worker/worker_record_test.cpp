@@ -1,4 +1,4 @@
-// worker.json: which program of the user's own trains in a run directory, and what is said when it is another one.
+// worker.json records the user's program that trains in a run directory; a different program is reported.
 #include "launcher/own_worker/worker_record.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// torchrun's template over script arguments. Expectations are what torchrun 2.11 hands to its workers.
+// torchrun's template over script arguments. The expected values are those that torchrun 2.11 passes to its workers.
 #include "launcher/plan/argument_template.hpp"
 
 #include <gtest/gtest.h>

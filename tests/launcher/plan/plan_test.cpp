@@ -1,4 +1,4 @@
-// What a command line is going to do. The machine is made up, files are in a temporary folder, nothing is started.
+// The plan for a command line. The machine is simulated, files are in a temporary folder, and nothing is started.
 #include "launcher/plan/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -286,7 +286,7 @@ TEST_F(PlanTest, AScriptWithOneWorkerAndManyGpusIsToldSo) {
   EXPECT_EQ(plan({"train.py"}).warnings, Words{});
 }
 
-// Such a worker does not train on the CPU in silence.
+// Such a worker does not train on the CPU without a message.
 TEST_F(PlanTest, WorkersKnowThatTheyWereStartedForGpus) {
   const auto is_told = [this](const Words& args) {
     const std::vector<std::string> command = plan(args).command;
@@ -336,12 +336,13 @@ TEST_F(PlanTest, Resuming) {
   EXPECT_EQ(p.resume_from, folder_ / "train.py");
   EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());
   EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("a checkpoint that exists"), std::string::npos);
-  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");  // another node's
+  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");  // belongs to
+                                                                                                             // another node
   EXPECT_NE(error_of({"--fresh", "--run-dir", ".", "--resume", "train.py", "train.json"}).find("inside it"), std::string::npos);
   EXPECT_NE(error_of({"--fresh", "train.py"}).find("goes with a train.json"), std::string::npos);
 }
 
-// A script's agents meet at MASTER_PORT and leave it to rank 0; a train.json's workers need no port that is known before.
+// A script's agents meet at MASTER_PORT and leave it to rank 0. Workers of a train.json need no port that is known in advance.
 TEST_F(PlanTest, WhereNodesMeet) {
   const Plan script = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"});
   EXPECT_EQ(script.rendezvous.host, "10.0.0.1");
@@ -351,7 +352,8 @@ TEST_F(PlanTest, WhereNodesMeet) {
   EXPECT_EQ(train.rendezvous.port, 29400);
   EXPECT_EQ(train.master_port, 0);
   EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "--master-port", "7", "train.json"}).rendezvous.port, 7);
-  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the one that is dialled by default
+  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the address that is dialled by
+                                                                       // default
 }
 
 TEST_F(PlanTest, WhoHostsTheStoreOfScripts) {
@@ -364,7 +366,7 @@ TEST_F(PlanTest, WhoHostsTheStoreOfScripts) {
   EXPECT_EQ(source_of(plan({"train.py"}), "agent_store"),
             "off: rank 0 hosts the store from environment TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   EXPECT_TRUE(plan({"--agent-store", "on", "train.py"}).agent_store);
-  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "true";  // PyTorch knows 1 alone
+  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "true";  // PyTorch accepts only 1
   EXPECT_TRUE(plan({"train.py"}).agent_store);
 }
 
@@ -385,7 +387,8 @@ TEST_F(PlanTest, CountsOfNodes) {
 TEST_F(PlanTest, AddressesAreTorchruns) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);
-  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);  // others go there
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);  // other nodes
+                                                                                                              // connect there
   const Plan endpoint = plan({"--master-port", "1234", "--rdzv-endpoint", "host:77", "train.py"});
   EXPECT_EQ(endpoint.master_port, 77);  // the endpoint beats --master-port under static
   EXPECT_EQ(endpoint.master_addr, "host");
@@ -550,7 +553,7 @@ TEST_F(PlanTest, AProgramOrALinkInAnEnvironmentTakesItsPython) {
   const std::string python = (folder_ / "env/bin/python").string();
   environment_["VIRTUAL_ENV"] = "/nowhere";
   const auto by_path = [this] { return plan({"train.py"}, CalledAs::kTorchrun, folder_ / "env/bin").command.front(); };
-  EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder with a python is no environment
+  EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder that contains a python is not yet an environment
   write("env/pyvenv.cfg", "");
   EXPECT_EQ(by_path(), python);
   EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), python);
@@ -731,7 +734,7 @@ TEST_F(PlanTest, SparesAreForScriptsThatAreRestarted) {
   EXPECT_EQ(p.spare_hook, (folder_ / "python/ddprun/_spare").string());
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(plan({"--standby", "1", "--max-restarts", "1", "--preload", "numpy", "-m", "pkg"}).preload, "numpy");
-  write("shim", "#!/bin/sh\n", 0755);  // would run the script as if it were a worker, if it hid the folder from Python
+  write("shim", "#!/bin/sh\n", 0755);  // if it hid the folder from Python, it would run the script like a worker
   on_path_["python3"] = (folder_ / "shim").string();
   EXPECT_EQ(plan(words).standbys, 0);
   EXPECT_NE(plan(words).warnings.at(0).find("is a script that starts Python"), std::string::npos);

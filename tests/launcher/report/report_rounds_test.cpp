@@ -1,4 +1,4 @@
-// The rounds of a report do not grow without end, nor does the work of writing them down.
+// Neither the rounds of a report nor the work of writing them grow without limit.
 #include "launcher/report/report_rounds.hpp"
 
 #include <gtest/gtest.h>
@@ -76,10 +76,10 @@ TEST(ReportRounds, ARoundIsPutIntoWordsWhenItChanges) {
     rounds.appended(report["rounds"]);
     (void)rounds.text_of(report);
   }
-  EXPECT_LE(rounds.worded(), 3 * 300);  // when it is the last one, when it is not any more, when evidence is left out
+  EXPECT_LE(rounds.worded(), 3 * 300);  // when it is the last round, when it no longer is, and when evidence is dropped
 }
 
-// 16 workers that each leave the most that is kept of their last lines, 20 KiB, ten thousand times.
+// 16 workers with the maximum of 20 KiB of last lines each, ten thousand times.
 TEST(ReportRounds, TenThousandFailuresAreEightMebibytesAtMost) {
   ReportRounds rounds;
   ReportJson report = empty_report();

@@ -1,4 +1,4 @@
-// report.json continues over rounds and invocations, and says what happened in words.
+// report.json continues over rounds and invocations, and describes in words what happened.
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_html.hpp"
 
@@ -40,7 +40,7 @@ class ReportTest : public testing::Test {
     return Json::parse(in);
   }
 
-  // Two workers from `begin` on (seconds); they run one second later.
+  // Two workers that start at `begin` (seconds) and run one second later.
   static void start_round(Report& report, int round, int restarts, std::int64_t begin) {
     report.on(RoundStarted{round, restarts, 2, begin * kReportSecond});
     for (int rank = 0; rank < 2; ++rank) report.on(WorkerStarted{rank, rank, 100 * (round + 1) + rank, begin * kReportSecond});
@@ -110,7 +110,7 @@ TEST_F(ReportTest, OneThatWillBeRemovedWaitsForAMomentWithItsFirstText) {
     const auto report = opened(ReportFacts::Kept::kUnlessAllGoesWell);
     RoundFailed failed{};
     failed.first = killed(0, 100, 12);
-    report->on(failed);  // a failure does not wait
+    report->on(failed);  // a failure is written immediately
     EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["rank"], 0);
     fs::remove(file_);
   }
@@ -232,7 +232,7 @@ TEST_F(ReportTest, WhoLeftEarlyAndWhatPythonSaidAreKept) {
   EXPECT_EQ(text.find("last words"), std::string::npos);
 }
 
-// Round 0 runs steps 0 to 41 in ten seconds, saves for two and evaluates for one; round 1 goes on at step 31.
+// Round 0 runs steps 0 to 41 in ten seconds, saves for two and evaluates for one. Round 1 continues at step 31.
 TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   using channel::Phase;
   Report report = open();
@@ -271,7 +271,7 @@ TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   }
 }
 
-// It imports its libraries for most of the time, and nothing says when it trained.
+// Most of the time it imports its libraries, and no report shows when it trained.
 TEST_F(ReportTest, AScriptThatReportsNoStepHasNoGoodput) {
   Report report = open();
   report.on(RunStarted{8 * kReportSecond, 2});

@@ -1,5 +1,5 @@
-// When a line of a script's figures is written, and what of a slow disk's backlog is left out. The files themselves: whole
-// programs, tests/whole_program/test_script_figures.py.
+// When a line with a script's metrics is written, and which lines of a slow disk's backlog are dropped.
+// tests/whole_program/test_script_figures.py tests the files themselves.
 #include "launcher/report/script_figures.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using test::TemporaryFolder;
 
 class ScriptFiguresTest : public testing::Test {
  protected:
-  // What the queue's thread hands back is done at the end of the test.
+  // Callbacks from the queue's thread run at the end of the test.
   std::vector<FileQueue::Work> later_;
   std::mutex mutex_;
   FileQueue queue_{[this](FileQueue::Work then) {
@@ -82,7 +82,7 @@ TEST_F(ScriptFiguresTest, WhatWaitsForASlowDiskIsLimited) {
   EXPECT_NE(said_[0].find("metrics.jsonl will miss some steps"), std::string::npos);
 }
 
-// What the queue's thread hands back is never done here, as after the end of the agent's loop.
+// Callbacks from the queue's thread never run here, as after the end of the agent's loop.
 TEST_F(ScriptFiguresTest, TroubleAtTheVeryEndIsSaid) {
   std::filesystem::create_directory(folder_ / "metrics.jsonl");
   round();

@@ -1,4 +1,4 @@
-// Where the time of steps went, from lines of metrics.jsonl.
+// The parts of the step time, from lines of metrics.jsonl.
 #include "launcher/report/step_parts.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(StepParts, AreThoseOfTheNewestLines) {
             "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 % in steps 4,901 to 5,000");
 }
 
-// On a GPU a line has none, and so has that of a step which another rank's successor wrote.
+// A line has no parts on a GPU, or if another rank's replacement wrote the step.
 TEST(StepParts, AreLeftOutWhereTheyAreNotKnown) {
   EXPECT_EQ(parts_text(""), "");
   EXPECT_EQ(parts_text("{\"event\":\"step\",\"step\":1,\"loss\":1}\n"), "");

@@ -1,4 +1,4 @@
-// Where a run's time goes: each second is counted once, whatever order the ranks speak in.
+// The use of a run's time: each second is counted once, in whatever order the ranks report.
 #include "launcher/report/time_account.hpp"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
-// The event has the time of before, and what is known of the clock is newer.
+// The event has the time before the clock was set; the known setting of the clock is newer.
 TEST_F(TimeAccountTest, SettingTheClockJustBehindAnEventMakesNoTime) {
   for (const std::int64_t set_by : {86400, -86400}) {
     account_ = TimeAccount();

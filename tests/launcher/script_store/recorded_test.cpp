@@ -1,4 +1,4 @@
-// Bytes that a client and a store of torch 2.11 said to each other, recorded between them: this store says the same.
+// Bytes recorded between a client and a store of torch 2.11. This store must send the same answers.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -16,8 +16,9 @@ std::string bytes_of(const std::string& hex) {
   return bytes;
 }
 
-// What it says and what it hears. In this order: connecting (a magic number, a ping, counting the workers); set and get of a;
-// add; compare_set of a and of b; check; delete; append and multi_set; multi_get; the number of keys; a wait that times out.
+// The bytes that the client sends and receives. In this order: connecting (a magic number, a ping, counting the workers); set
+// and get of a; add; compare_set of a and of b; check; delete; append and multi_set; multi_get; the number of keys; a wait that
+// times out.
 const std::vector<std::pair<std::string, std::string>> kTorch211{
     {"00cef7853c0d950d0000", "950d0000"},
     {"040500000000000000696e69742f0100000000000000", "0100000000000000"},

@@ -1,4 +1,4 @@
-// What each query does, as PyTorch's own TCPStore does it, and what a client may not do.
+// The effect of each query, equal to that of PyTorch's TCPStore, and the limits for clients.
 #include "launcher/script_store/script_store.hpp"
 
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST_F(ScriptStoreTest, AQueryMayComeByteByByteOrManyAtOnce) {
   EXPECT_EQ(ask(get("key").substr(3)), text("value"));
 }
 
-// ---- who is cut off ----
+// ---- clients that are cut off ----
 
 TEST_F(ScriptStoreTest, AStrangerIsCutOff) {
   for (const std::string& first :
@@ -249,14 +249,14 @@ TEST_F(Limited, AKeyThatIsAwaitedCountsWithItsMemory) {
   EXPECT_GT(clients.store().pending(), 3 * 256u);
   clients.say(3, wait({"z"}));
   EXPECT_EQ(clients.all_cut_off().size(), 1u);
-  EXPECT_NE(clients.cut_off(2), "");  // it waits for the most
+  EXPECT_NE(clients.cut_off(2), "");  // it waits for more keys than the other clients
   clients.say(3, set("0123456789", "1") + set("z", "1"));
   EXPECT_EQ(clients.got(1), kStop);
   for (const int client : {1, 3}) clients.leave(client);
   EXPECT_EQ(clients.store().pending(), 0u);
 }
 
-// ---- whose turn it is ----
+// ---- the order of clients ----
 
 class Turns : public Test {
  protected:
@@ -273,7 +273,7 @@ TEST_F(Turns, AFewBytesThatAskForMuchDoNotKeepOthersWaiting) {
   std::string many;
   for (int i = 0; i < 5; ++i) many += get("big");
   clients_.say_only(1, many);
-  EXPECT_EQ(clients_.got(1), "");  // its turn comes
+  EXPECT_EQ(clients_.got(1), "");  // it has to wait for its turn
   EXPECT_FALSE(clients_.store().is_served(1));
   EXPECT_EQ(clients_.store().next_turn(), 1);
   clients_.say_only(2, get("small"));
@@ -323,9 +323,9 @@ TEST_F(Turns, AnAnswerWithoutRoomWaitsAndThenTheOneThatReadsNothingIsCutOff) {
   EXPECT_EQ(clients_.got(3).size(), kAnswer);
 }
 
-// ---- anything at all ----
+// ---- arbitrary bytes ----
 
-// Queries of three clients, most of them whole. The same bytes in one piece or in many must mean the same.
+// Queries of three clients, most of them complete. The same bytes must have the same effect in one piece or in many.
 TEST(ScriptStoreFuzz, PiecesDoNotMatter) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

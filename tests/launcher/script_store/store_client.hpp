@@ -1,4 +1,4 @@
-// The bytes of TCPStore's clients, and a store with clients that are asked for what they got.
+// The bytes of TCPStore's clients, and a store with clients whose received bytes can be read.
 #pragma once
 
 #include <map>
@@ -63,7 +63,7 @@ class Clients {
     carry_out(store_.received(client, bytes));
     while (store_.next_turn()) take_turn();
   }
-  // The same, and nobody reads an answer or gets a turn.
+  // The same, but no client reads an answer or gets a turn.
   void say_only(int client, std::string_view bytes) {
     reads_ = false;
     carry_out(store_.received(client, bytes));
@@ -78,13 +78,13 @@ class Clients {
   void make_room() { carry_out(store_.make_room()); }
   void read(int client, std::size_t bytes) { store_.sent(client, bytes); }
   ScriptStore& store() { return store_; }
-  // What it got since the last time.
+  // The bytes that it has received since the last call.
   std::string got(int client) { return std::exchange(got_[client], {}); }
   std::string ask(int client, std::string_view bytes) {
     say(client, bytes);
     return got(client);
   }
-  // Why; empty: it was not.
+  // The reason for cutting it off; empty if it was not.
   std::string cut_off(int client) const {
     const auto found = cut_off_.find(client);
     return found == cut_off_.end() ? "" : found->second;

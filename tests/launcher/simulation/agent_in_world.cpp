@@ -31,9 +31,9 @@ constexpr std::int64_t kTick = 1'000'000;  // ns
 constexpr std::int64_t kTickSecond = 1000 * kTick;
 constexpr std::int64_t kStepTakes = 100 * kTick;
 constexpr std::int64_t kSeesStuckAfter = 20 * kTickSecond;
-constexpr int kDeviceExit = 9;  // the simulator knows by it why a node leaves
+constexpr int kDeviceExit = 9;  // the simulator recognizes by it why a node leaves
 
-// Of all nodes of a seed.
+// Settings of all nodes of a seed.
 struct JobKind {
   enum class Workers { kScripts, kScriptsThatSave, kTrainer, kLive } workers;
   milliseconds shutdown_timeout;
@@ -112,7 +112,7 @@ class AgentInWorld final : public SimulatedLauncher {
       return false;
     }
     if (has_channel()) say(rank, channel::Progress{.step = step()});
-    if (has_channel() && chance(15)) {  // nobody knows whose state is right
+    if (has_channel() && chance(15)) {  // it is unknown whose state is correct
       say(rank, channel::WorkerError{.kind = channel::ErrorKind::kCorruptState,
                                      .message = "the states differ",
                                      .step = step(),
@@ -154,7 +154,7 @@ class AgentInWorld final : public SimulatedLauncher {
   struct Worker {
     std::int64_t pid = 0;
     bool lives = false;
-    bool listens = false;  // it has said what it can
+    bool listens = false;  // it has reported its capabilities
     bool waits = false;    // for the next round
     bool told_to_stop = false;
     bool is_killed = false;
@@ -164,10 +164,10 @@ class AgentInWorld final : public SimulatedLauncher {
     bool finishes = false;
     bool is_done = false;
     bool has_saved = false;
-    bool starts = false;    // no process could be made for it, and the agent does not know it yet
+    bool starts = false;    // its fork failed, and the agent does not know this yet
     bool heard_of = false;  // its end
     std::optional<ExitStatus> last{};
-    std::optional<ExitStatus> owes_end{};  // the kernel does not let go of it
+    std::optional<ExitStatus> owes_end{};  // the kernel does not let it end
   };
 
   Worker& one(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
@@ -189,7 +189,7 @@ class AgentInWorld final : public SimulatedLauncher {
     return {std::chrono::steady_clock::time_point(now.steady.time_since_epoch()), now.realtime_ns};
   }
 
-  // What comes over one way is handled in order, also by a loop that was blocked meanwhile.
+  // Messages on one channel are handled in order, even by a loop that was blocked meanwhile.
   using Way = std::deque<std::function<void()>>;
   void in_order(Way& way, std::int64_t after, std::function<void()> what) {
     way.push_back(std::move(what));
@@ -351,7 +351,7 @@ class AgentInWorld final : public SimulatedLauncher {
   void carry(const agent_action::StartStandby&) { host_.violate("a member has a standby"); }
   void carry(const agent_action::DismissStandbys&) { host_.violate("a member has a standby"); }
 
-  // Whoever was told that a round is over says soon that it is over here.
+  // A node that is told of a round's end soon reports that the round is over here.
   void expect_end() {
     if (std::exchange(owes_end_, in_a_round_) || !in_a_round_) return;
     owed_for_ = 0;
@@ -431,7 +431,7 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void get_told(int rank, int signal) {
     Worker& worker = one(rank);
-    // It died before it was stopped, and the agent hears so afterwards.
+    // It died before it was stopped, and the agent gets the news afterwards.
     if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
     if (signal == SIGKILL) {
@@ -444,7 +444,7 @@ class AgentInWorld final : public SimulatedLauncher {
       return takes == 0 ? kill() : host_.on_host(takes, kill);
     }
     worker.told_to_stop = true;
-    if (chance(3)) return;  // it does not heed it
+    if (chance(3)) return;  // it ignores the signal
     const std::int64_t takes = kTick + up_to(chance(85) ? 300 * kTick : 9 * kTickSecond);
     const ExitStatus status = chance(80)      ? ExitStatus{.code = 0, .signal = signal}
                               : has_channel() ? ExitStatus{.code = 1, .signal = 0}
@@ -509,9 +509,9 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // as its node has it
+  bool in_a_round_ = false;  // from the node's point of view
   bool owes_end_ = false;
-  int owed_for_ = 0;  // s
+  int owed_for_ = 0;  // seconds
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Agents that ship under all faults of the simulator: whatever the seed chooses, what must hold holds; and for each rule of
-// AgentState that agent_in_world.hpp can break, without it some seed fails. ./dev test --long runs 100,000 seeds. A failing
-// seed prints its story: DDPRUN_AGENTS_SEED=N.
+// The production agents under all faults of the simulator. The invariants hold for every seed. For each rule of AgentState that
+// agent_in_world.hpp can break, some seed fails without the rule. ./dev test --long runs 100,000 seeds. A failing seed prints
+// its story: DDPRUN_AGENTS_SEED=N.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,9 @@ Scenario with_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
     RestartLimits limits{.max_restarts = most};
     limits.rules.longest_pause = std::chrono::seconds(2);
     rendezvous::Verdict verdict = judge(report, before, limits);
-    if (verdict.exit_code == kExitOfABrokenDevice) verdict.exit_code = 7;  // with that code a node leaves, and the job goes on
+    if (verdict.exit_code == kExitOfABrokenDevice)
+      verdict.exit_code = 7;  // with that code a node leaves, and the job
+                              // continues
     return verdict;
   };
   return scenario;
@@ -96,15 +98,15 @@ TEST(AgentsInWorld, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
               static_cast<unsigned long long>(seeds));
 }
 
-// A coordinator counted a failure and released a round, and was lost before enough had heard of it. Its successor inherited the
-// count, and counted the failure once more when a node said it again.
+// A coordinator counted a failure and released a round, and was lost before enough nodes knew of it. Its successor inherited
+// the count, and counted the failure once more when a node reported it again.
 TEST(AgentsInWorld, AFailureCostsOneRestartWhoeverCountsIt) {
   for (const std::uint64_t seed : {6947u, 7378u, 11561u}) {
     EXPECT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "seed " << seed;
   }
 }
 
-// The kernel did not let go of a worker of a node that had been told how the job ends: it ended with 89 instead.
+// The kernel did not let a worker end, on a node that knew already how the job ends: it ended with 89 instead.
 TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsAsTheJobDoes) {
   for (const std::uint64_t seed : {1396u, 2372u, 2516u}) {
     EXPECT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "seed " << seed;
@@ -114,7 +116,7 @@ TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsAsTheJobDoes) {
 struct FlawCase {
   const char* name;
   Flaw flaw;
-  std::uint64_t from = 0;  // where the seeds begin that are tried, for a rule that few of them need
+  std::uint64_t from = 0;  // the first seed to try, for a rule that few seeds need
 };
 
 class EveryRuleOfAgents : public testing::TestWithParam<FlawCase> {};
@@ -123,7 +125,7 @@ TEST_P(EveryRuleOfAgents, IsNeeded) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the release build shows it";
 #endif
-  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // to look for other seeds
+  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // for a search of other seeds
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
   for (std::uint64_t seed = from; seed < from + 6000; ++seed) {
     const std::string wrong = wrong_with_agents(simulate(with_agents(seed, GetParam().flaw)));

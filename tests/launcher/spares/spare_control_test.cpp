@@ -1,4 +1,4 @@
-// The agent's end of a spare's control socket, with the test in the place of the spare.
+// The agent's end of a spare's control socket; the test plays the spare.
 #include "launcher/spares/spare_control.hpp"
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ struct Order {
   std::size_t descriptors = 0;
 };
 
-// The other end, as sitecustomize.py has it.
+// The other end, as sitecustomize.py uses it.
 class Spare {
  public:
   explicit Spare(const SpareControl& control) : end_(::dup(control.spares_end())) {}
@@ -97,12 +97,12 @@ TEST_F(SpareControlTest, WordsOfASpareThatLeavesOneUnreadAllArrive) {
   control_->tell_seen();
   spare_.say("heard");
   spare_.say("runs\nsomething has changed");
-  spare_.end();  // the kernel resets the socket, since "seen" was not read
+  spare_.end();  // the kernel resets the socket, because "seen" was not read
   io_.run();
   ASSERT_EQ(words_.size(), 2u);
   ASSERT_TRUE(std::holds_alternative<spares::Runs>(words_[1]));
   EXPECT_EQ(std::get<spares::Runs>(words_[1]).plainly_for, "something has changed");
-  EXPECT_FALSE(control_->is_open());  // and nobody waits for more
+  EXPECT_FALSE(control_->is_open());  // and the agent does not wait for more
 }
 
 }  // namespace

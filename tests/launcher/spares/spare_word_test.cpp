@@ -1,4 +1,4 @@
-// A spare interpreter's words, also those that no spare would say.
+// Messages of a spare interpreter, including invalid ones.
 #include "launcher/spares/spare_word.hpp"
 
 #include <gtest/gtest.h>

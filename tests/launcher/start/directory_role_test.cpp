@@ -1,5 +1,5 @@
-// Who leads and who follows when agents of one job are given the same run directory: the decision for every input, and what
-// open_or_follow() makes of it with a real lock in a temporary folder.
+// Which agent leads and which ones follow when agents of one job get the same run directory: the decision for every input, and
+// open_or_follow() with a real lock in a temporary folder.
 #include "launcher/start/directory_role.hpp"
 
 #include <gtest/gtest.h>
@@ -30,14 +30,14 @@ TEST(DirectoryRole, EveryInput) {
     Role free, held, free_but_refused, held_and_refused;
   };
   const std::vector<Row> table{
-      // One machine: nobody to follow, so a refusal stands.
+      // One machine: there is no leader to follow, so a refusal stands.
       {kOneMachine, true, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
       {kOneMachine, false, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
-      // Many machines and no run directory: each agent has folders of its own.
+      // Several machines and no run directory: each agent has its own folders.
       {Lead::kYes, false, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
       {Lead::kIfPortIsFree, false, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
       {Lead::kNo, false, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
-      // Many machines and a run directory.
+      // Several machines and a run directory.
       {Lead::kYes, true, Role::kLead, Role::kLead, Role::kRefuse, Role::kRefuse},
       {Lead::kIfPortIsFree, true, Role::kLead, Role::kFollow, Role::kRefuse, Role::kFollow},
       {Lead::kNo, true, Role::kFollow, Role::kFollow, Role::kFollow, Role::kFollow},
@@ -55,7 +55,7 @@ TEST(DirectoryRole, EveryInput) {
   }
 }
 
-// Asking takes the lock for a moment, in which another agent would be refused it.
+// The query takes the lock for a moment, in which another agent would be refused the lock.
 TEST(DirectoryRole, TheLockIsAskedOnlyWhereItDecides) {
   for (const bool refused : {false, true}) {
     for (const auto lead : {kOneMachine, std::optional(Lead::kYes), std::optional(Lead::kNo)}) {
@@ -82,7 +82,7 @@ class OpenOrFollow : public testing::Test {
     start.shell.lead = lead;
     return start;
   }
-  // A lock belongs to the open file, so that another descriptor of this process stands for another agent.
+  // A lock belongs to the open file, so another descriptor of this process stands for another agent.
   void another_agent_takes_it() { lock_of_another_ = take_run_lock(run_dir_); }
   LeaderSteps steps(std::function<void()> open) {
     return {.check = [this] { ++checks_; },

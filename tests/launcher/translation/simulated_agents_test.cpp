@@ -1,7 +1,7 @@
-// Whole agents, simulated: each is a rendezvous::Node and an AgentState with the translation between them that ships, and
-// workers that start, end and fail when the test says so. The network is whole and takes half a millisecond; what networks,
-// clocks and records do wrong is the subject of tests/rendezvous/simulation. Here two thousand agents must come to work
-// together, go on when a worker fails or the coordinator loses its power, and end alike.
+// Whole agents, simulated: each is a rendezvous::Node and an AgentState with the production translation between them, and
+// workers that start, end and fail when the test decides. The network is faultless and takes half a millisecond;
+// tests/rendezvous/simulation covers faults of networks, clocks and records. Here two thousand agents must start a round
+// together, continue when a worker fails or the coordinator loses its power, and end in the same way.
 #include "launcher/translation/translation.hpp"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class ManyAgents {
     }
     return true;
   }
-  // All workers of those that are here run in one round of that many nodes.
+  // All workers of the live nodes run in one round of that many nodes.
   bool all_work(int nodes) const { return working_ == nodes * 2 && rounds_at_work().size() == 1; }
   bool all_ended() const { return ended_ == std::ssize(agents_) - lost_; }
 
@@ -83,7 +83,7 @@ class ManyAgents {
     }
     return -1;
   }
-  // Nothing says goodbye.
+  // The lost process sends no goodbye.
   void lose_power_of(int index) {
     Simulated& agent = one(index);
     working_ -= static_cast<int>(agent.workers.size());
@@ -106,13 +106,13 @@ class ManyAgents {
   struct Simulated {
     std::unique_ptr<Node> node;
     std::optional<AgentState> state;
-    std::set<int> workers{};  // local ranks
+    std::set<int> workers{};  // their local ranks
     int round = -1;
-    std::uint64_t starts = 0;  // of workers
+    std::uint64_t starts = 0;  // how often workers were started
     std::map<AgentTimer, std::uint64_t> timers{};
     std::uint64_t next_timer = 0;
     std::uint64_t tick = 0;
-    std::map<LinkId, std::pair<int, LinkId>> links{};  // the other end
+    std::map<LinkId, std::pair<int, LinkId>> links{};  // the other end of each connection
     LinkId next_accepted = 1;
     bool ended = false;
   };
@@ -193,7 +193,7 @@ class ManyAgents {
     ++working_;
     EXPECT_LE(rounds_at_work_cheaply(index), 1) << "two rounds at once";
   }
-  // Of the leader and the one that starts: looking at all of them each time would be the square.
+  // Checks only the leader and the node that starts: a check of all nodes each time would cost quadratic time.
   int rounds_at_work_cheaply(int index) const {
     const Simulated& first = agents_.front();
     return !first.workers.empty() && first.round > one(index).round ? 2 : 1;
@@ -226,7 +226,7 @@ class ManyAgents {
   void do_for_node(int index, const member_action::Dial& action) {
     const int to = std::stoi(action.address.host);
     later(kOnTheWay, [this, index, to, link = action.link] {
-      if (!one(to).node) {  // without power: no answer
+      if (!one(to).node) {  // the node has no power: no answer
         return later(std::chrono::seconds(2), [this, index, link] { to_node(index, node_event::LinkClosed{link, true}); });
       }
       const LinkId accepted = one(to).next_accepted++;
@@ -283,7 +283,7 @@ class ManyAgents {
   nanoseconds time_{};
   std::uint64_t order_ = 0;
   std::int64_t handled_ = 0;
-  int working_ = 0;  // workers
+  int working_ = 0;  // running workers
   int ended_ = 0;
   int lost_ = 0;
   std::set<int> exit_codes_;
@@ -312,7 +312,7 @@ TEST(SimulatedAgents, ThousandsLoseAWorkerAndTheirCoordinatorAndEndAlike) {
   ASSERT_TRUE(job.run_until([&] { return job.leader() > 0 && job.all_work(kAgents - 1); }, kAgentsLease + milliseconds(15000)));
   const double again = job.seconds() - lost - 5;
   EXPECT_LT(again, 15);
-  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // a lost node is no failure
+  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // a lost node does not count as a failure
 
   job.all_finish();
   ASSERT_TRUE(job.run_until([&] { return job.all_ended(); }, milliseconds(10000)));

@@ -1,4 +1,4 @@
-// Which errors blame a device, and which a program can cause by itself.
+// Errors that blame a device, and errors that a program can cause by itself.
 #include "launcher/verdict/device_failure.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// When a round counts as hanging, who is to blame for it, and what --hang-timeout means.
+// When a round counts as hanging, which rank is to blame, and the meaning of --hang-timeout.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -79,7 +79,8 @@ TEST_F(HangWatchTest, OnANodeThatHearsNothingOfSavesTheirLimitHolds) {
   EXPECT_EQ(deadline_of(begun(limits, 2, HangWatch::Others::kUnheard)), seconds(300));
 }
 
-// A background save is in its phase for the milliseconds of a copy. The run's last save is in it until everything is written.
+// A background save is in its phase only for the milliseconds of a copy. The run's last save is in it until everything is
+// written.
 TEST_F(HangWatchTest, AShortPauseForASaveTeachesNothingOfHowLongWritingTakes) {
   constexpr seconds kTenMinutes{600};
   HangWatch watch = begun({.watch = true, .given = {}}, 1);
@@ -105,7 +106,7 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
   EXPECT_EQ(deadline_of(watch), seconds(331)) << "ten times the longest step";
   EXPECT_TRUE(watch.silence_of(0, at(seconds(100))).learned);
   EXPECT_EQ(watch.silence_of(0, at(seconds(100))).lasted, seconds(69));
-  // A slow step in a later round is still ordinary.
+  // A slow step in a later round is still within the learned limit.
   watch.begin_round(1, Activity::kStep, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1300));
 }
@@ -113,10 +114,10 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
 TEST_F(HangWatchTest, NothingIsLearnedFromWhatWasNotFinished) {
   HangWatch watch({.watch = true, .given = {}});
   watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(0)));
-  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
+  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, but the data and the checkpoint are not
   EXPECT_EQ(deadline_of(watch), seconds(601));
   watch.entered(0, Activity::kStep, at(seconds(11)));
-  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
+  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // the run resumed at a step with a due evaluation
   watch.entered(0, Activity::kStep, at(seconds(12)));
   EXPECT_EQ(deadline_of(watch), seconds(612)) << "the first step is still to come";
   watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(1000)));
@@ -177,7 +178,7 @@ TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
                                                     rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
                 .why,
             "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20");
-  // What comes after a step: evaluation, then the checkpoint, then the next step, the end last.
+  // The order after a step: evaluation, checkpoint, next step; the end comes last.
   EXPECT_EQ(
       judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)})
           .why,
@@ -186,7 +187,7 @@ TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
                                                     rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
                 .culprits,
             std::vector{1});
-  // A batch norm over all ranks is within a pass, before the gradients' sum.
+  // A batch norm over all ranks is within a forward or backward pass, before the gradients' sum.
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBatchNorm, 20), rank_in(1, Stage::kForward, 20)}).why,
             "is in the forward or backward pass of step 21; rank 0 waits in a batch norm over all ranks of step 21");
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBatchNorm, 20), rank_in(1, Stage::kBackward, 20)}).why,
@@ -208,7 +209,7 @@ TEST(JudgeHang, WhenAllWaitAtOnePointItIsAGuess) {
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
   EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, as all ranks here are");
-  // Nobody waits for others in the forward pass.
+  // In the forward pass no rank waits for others.
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);
 }
@@ -280,10 +281,10 @@ TEST(StackTool, GdbReadsNoStartUpFile) {
   EXPECT_EQ(stack_command({"eu-stack", "/usr/bin/eu-stack"}, 4711).back(), "4711");
 }
 
-// As gdb in one of sixty times when it is killed while it attaches.
+// In one of sixty runs gdb does this when it is killed while it attaches.
 constexpr const char* kDebuggerThatStopsAndDies = "#!/bin/sh\nkill -STOP \"$3\"\nkill -KILL $$\n";
 
-// A process that does nothing, until the end of the test.
+// An idle process that lives until the end of the test.
 class Idler {
  public:
   Idler() : pid_(::fork()) {
@@ -301,7 +302,7 @@ class Idler {
     ::kill(pid_, SIGSTOP);
     wait_until_stopped();
   }
-  // A signal stops a process only when it runs next.
+  // A signal stops a process only when the process is scheduled next.
   void wait_until_stopped() const {
     int status = 0;
     ::waitpid(pid_, &status, WUNTRACED);
@@ -331,13 +332,14 @@ TEST(StackTool, ADebuggerThatDiesLeavesAProcessThatGoesOn) {
   EXPECT_NE(state_after_a_dead_debugger(idler), 'T');
 }
 
-// Who traces a process has its end first: until then it is a zombie for whom its parent waits, as for one deep in the kernel.
+// The tracer of a process gets its exit status first. Until then the process is a zombie for which its parent waits, like a
+// process that blocks in the kernel.
 class Tracer {
  public:
-  // Begins once a process has written its number into `fifo`; one byte comes out of `traces` when it has hold of it.
+  // Begins once a process has written its pid into `fifo`. It writes one byte to `traces` when it has attached to that process.
   Tracer(const std::filesystem::path& fifo, int traces) : pid_(::fork()) {
     if (pid_ != 0) return;
-    ::alarm(20);  // whoever waits for the traced one does so no longer
+    ::alarm(20);  // a wait for the traced process has ended by now
     long subject = 0;
     std::ifstream(fifo) >> subject;
     const char held = ::ptrace(PTRACE_SEIZE, static_cast<pid_t>(subject), nullptr, nullptr) == 0 ? 'y' : 'n';

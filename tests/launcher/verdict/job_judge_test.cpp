@@ -1,4 +1,4 @@
-// The judge of a job: what it decides from a report, and what it remembers in the budget.
+// The judge of a job: its decisions from a report, and its memory of the restart budget.
 #include "launcher/verdict/job_judge.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(JobJudge, ARestartThatNeedsLessMemoryIsFree) {
   report.failed.cause = Cause::kOutOfMemory;
   report.failed.shrink = channel::Shrink::kDone;
   Budget budget;
-  for (int round = 0; round < 4; ++round) {  // at the same step, as one that halves until it fits
+  for (int round = 0; round < 4; ++round) {  // at the same step, like a worker that halves its batch until it fits
     const Verdict verdict = judge(report, budget, limits);
     ASSERT_TRUE(verdict.restart) << verdict.why;
     budget = verdict.after;
@@ -129,7 +129,7 @@ TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
   EXPECT_EQ(back.status->signal, 11);
   EXPECT_EQ(back.message, "gone");
   EXPECT_EQ(back.step, 12);
-  EXPECT_EQ(back.local_rank, -1);  // not of this node
+  EXPECT_EQ(back.local_rank, -1);  // belongs to another node
 }
 
 TEST(JobJudge, WhatWantedMemoryIsRememberedForTheNextRound) {

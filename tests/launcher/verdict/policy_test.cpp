@@ -35,7 +35,7 @@ int code_of(const Verdict& verdict) {
   return verdict.restart ? -1 : verdict.exit_code;
 }
 
-// What comes of the last of these rounds.
+// The decision after the last of these rounds.
 Verdict decide(const std::vector<FailedRound>& rounds, const RestartLimits& limits) {
   Verdict last;
   for (const FailedRound& round : rounds) last = decide_restart(round, last.after, limits);
@@ -76,7 +76,7 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
     EXPECT_EQ(decide(history, {.max_restarts = 3, .refill_by_progress = true}).why, "restart 1 of 3");
   }
-  for (int i = 0; i < 2; ++i) {  // no checkpoint any more, each at another step
+  for (int i = 0; i < 2; ++i) {  // no checkpoint any more; each failure is at another step
     history.push_back(crash_at(2001 + i, 2000, 2000));
     EXPECT_EQ(code_of(decide(history, {.max_restarts = 3, .refill_by_progress = true})), -1);
   }
@@ -122,15 +122,15 @@ TEST(RestartPolicy, AUsageErrorOfAReplacementSaysNothingAgainstTheStateOfTheOthe
   EXPECT_FALSE(decide({crashed_round(2)}, {.max_restarts = 0}).others_save);
 }
 
-// Progress is what was published, or what the next round began with after the last one's survivors had agreed on it.
+// Progress is a published step, or the step on which the previous round's survivors agreed at the next round's begin.
 TEST(RestartPolicy, SurvivorsHeldMoreIfTheRoundBeganWithMoreThanAllBefore) {
   const FailedRound fresh = crash_at(10, 0, -1);
   EXPECT_TRUE(survivors_held_more(std::vector{fresh}, crash_at(20, 10, -1)));
-  EXPECT_FALSE(survivors_held_more(std::vector{fresh}, crash_at(20, 0, -1)));  // all were lost
+  EXPECT_FALSE(survivors_held_more(std::vector{fresh}, crash_at(20, 0, -1)));  // all workers were lost
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(15, 0, 10)}, crash_at(20, 10, 10))) << "a checkpoint, counted before";
   EXPECT_FALSE(survivors_held_more(std::vector<FailedRound>{}, crash_at(120, 100, -1))) << "an earlier start's work";
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(-1, -1, -1)}, crash_at(10, 0, -1))) << "no group had formed before";
-  // Lost and done again: step 10 was held once.
+  // The step was lost and repeated: step 10 was held once.
   EXPECT_FALSE(survivors_held_more(std::vector{fresh, crash_at(11, 10, -1), fresh}, crash_at(11, 10, -1)));
 }
 
@@ -198,7 +198,7 @@ TEST(RestartPolicy, WhatIsGoneIsWaitedForLongerEachTime) {
   history.insert(history.end(), 3, gone);
   EXPECT_EQ(delay_of(decide(history, {.max_restarts = 9})), milliseconds(30000));
   EXPECT_EQ(code_of(decide(history, {.max_restarts = 5})), 2);
-  for (FailedRound& round : history) round.step = 40;  // what others have reached is no reason to give up
+  for (FailedRound& round : history) round.step = 40;  // progress of other ranks is no reason to give up
   EXPECT_EQ(code_of(decide(history, {.max_restarts = 9})), -1);
 }
 
@@ -210,7 +210,7 @@ TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
     history.back().lasted = milliseconds(10);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);
   }
-  history.push_back(crashed_round());  // one that lasted
+  history.push_back(crashed_round());  // a round that lasted
   EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   history.push_back(crashed_round());
   history.back().lasted = milliseconds(10);
@@ -224,7 +224,7 @@ TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
     history.back().lasted = milliseconds(600);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   }
-  for (const int expected : {0, 500}) {  // these two did not
+  for (const int expected : {0, 500}) {  // these two rounds did not last
     history.push_back(crash_at(901 + expected, 900, 900));
     history.back().lasted = milliseconds(100);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);
@@ -243,7 +243,7 @@ TEST(RestartPolicy, TheSameMemoryWantedTwiceEndsAProgramThatNobodyChanged) {
   EXPECT_NE(decide(history, {.max_restarts = 9}).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
   EXPECT_EQ(facts_of(decide(history, {.max_restarts = 9}).after.history), (RestartFacts{"out_of_memory", 2}));
 
-  FailedRound less = failed;  // it has heard of the first and asks for less
+  FailedRound less = failed;  // it has learned of the first failure and requests less
   less.memory_asked =
       memory_asked_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
   EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
@@ -258,9 +258,9 @@ TEST(RestartPolicy, TheSameMemoryWantedTwiceEndsAProgramThatNobodyChanged) {
 
 TEST(RestartPolicy, OutOfMemoryAtOneStepIs84) {
   FailedRound failed = crash_at(0, -1, -1);
-  failed.cause = Cause::kOutOfMemory;  // nothing is known of what would be smaller
+  failed.cause = Cause::kOutOfMemory;  // the requested size is unknown, so no later request counts as smaller
   EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 84);
-  FailedRound less = failed;  // a script that tells its steps, has halved its batch and comes as far as before
+  FailedRound less = failed;  // a script that reports its steps has halved its batch, and gets as far as before
   less.memory_asked = memory_asked_in("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
   EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
   failed.cause = Cause::kExitCode;

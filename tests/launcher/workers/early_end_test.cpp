@@ -1,4 +1,4 @@
-// Who has ended well while others run on: a real timer with a short limit.
+// Workers that have ended successfully while others run: a real timer with a short limit.
 #include "launcher/workers/early_end.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST_F(EarlyEndTest, NothingIsSaidOfAnEndOfAllOrOfARoundThatIsBeingStopped) {
   early.ended(1, true);
   io_.run();
   early.begin_round(2);
-  early.ended(0, false);  // that is a failure
+  early.ended(0, false);  // this counts as a failure
   io_.restart();
   io_.run();
   early.begin_round(2);

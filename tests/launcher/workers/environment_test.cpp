@@ -1,4 +1,4 @@
-// What workers find in their environment, against torchrun's.
+// The workers' environment, compared with torchrun's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
 }
 
-// No two workers of a node write to one place, also where each is told that it is local rank 0.
+// No two workers of a node write to one file, even if each has local rank 0.
 TEST(WorkerEnvironment, EachWorkerHasAPlaceOfItsOwnInTheMemoryForSnapshots) {
   for (const int rank : {0, 1}) {
     WorkerSettings settings = settings_of_rank(rank, 2);
@@ -96,7 +96,7 @@ TEST(WorkerEnvironment, EachWorkerHasAPlaceOfItsOwnInTheMemoryForSnapshots) {
   }
 }
 
-// Ranks of a script lend their snapshots to other nodes. Those of a node without memory for them say that they have none.
+// Ranks of a script lend their snapshots to other nodes. Ranks of a node without snapshot memory report that they have none.
 TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
   WorkerSettings settings = settings_of_rank(0, 2);
   settings.snapshots = "/proc/7/fd/9";
@@ -139,7 +139,7 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
-// Where nobody else ends a rank that waits for a lost one, NCCL's own time-outs have to.
+// If the agent does not end a rank that waits for a lost one, NCCL's own time-outs have to.
 TEST(WorkerEnvironment, NcclEndsNoWorkerThatAnAgentWatches) {
   WorkerSettings settings = settings_of_rank(0, 2);
   const std::vector<std::string> inherited{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "TORCH_NCCL_ENABLE_MONITORING=1"};
@@ -188,7 +188,7 @@ TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
 }
 
-// A script is offered the channel with its round and address, and gets nothing else that is ddptrain's.
+// A script gets the channel with its round and address, and nothing else of ddptrain's environment.
 TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.restart_count = 1;

@@ -1,4 +1,4 @@
-// Error files of Python workers: both formats, when the failure was, and the copy for whoever started us.
+// Error files of Python workers: both formats, the time of the failure, and the copy for the parent launcher.
 #include "launcher/workers/error_file_reader.hpp"
 
 #include <gtest/gtest.h>
@@ -66,9 +66,9 @@ TEST_F(ErrorFileTest, TheFractionOfASecondIsTheFilesOwn) {
   ErrorFile file{.timestamp_ns = 10 * kErrorFileSecond, .whole_seconds = true};
   file.written_ns = 10 * kErrorFileSecond + 700;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond + 700);
-  file.written_ns = 99 * kErrorFileSecond;  // copied later, or a made-up timestamp: within that second all the same
+  file.written_ns = 99 * kErrorFileSecond;  // copied later, or an invented timestamp: still within that second
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 11 * kErrorFileSecond - 1);
-  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after its end
+  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after the end of the process
   file.whole_seconds = false;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond);
   file.timestamp_ns.reset();

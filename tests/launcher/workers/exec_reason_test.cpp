@@ -1,4 +1,4 @@
-// What is said of a program that exec refuses, by what its file begins with, and of signals that have a usual sender.
+// Explanations for a program that exec refuses, from the beginning of its file, and for signals that have a usual sender.
 #include "launcher/workers/exec_reason.hpp"
 #include "launcher/verdict/signal_reason.hpp"
 

@@ -31,7 +31,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// The same on every rank: the parent draws it, and its children get its environment. DDPRUN_TEST_SEED repeats a run.
+// The seed is the same on every rank: the parent draws it, and its children inherit the environment. DDPRUN_TEST_SEED repeats a
+// run.
 std::uint64_t seed_of_this_run() {
   if (const char* given = std::getenv("DDPRUN_TEST_SEED")) return std::strtoull(given, nullptr, 10);
   const std::uint64_t drawn = std::random_device{}();
@@ -40,8 +41,8 @@ std::uint64_t seed_of_this_run() {
 }
 
 struct Drawn {
-  at::Tensor x;                      // of all ranks
-  at::Tensor gradient;               // of the result
+  at::Tensor x;                      // the samples of all ranks
+  at::Tensor gradient;               // with respect to the result
   std::vector<std::int64_t> shares;  // samples of each rank; some have none, the first has
   std::string text;
 };
@@ -57,7 +58,7 @@ Drawn draw(std::mt19937_64& chance, int world) {
     drawn.shares.push_back(none ? 0 : number(1, 6));
     samples += drawn.shares.back();
   }
-  // Of fewer values the variance may be next to nothing, and what is divided by its root is all rounding.
+  // With fewer values the variance may be nearly zero. The division by its root then leaves only rounding errors.
   const std::vector<std::int64_t> sizes{samples, number(1, 40), number(4, 7), number(4, 7)};
   at::Generator generator = at::detail::createCPUGenerator(chance());
   const double offset = std::array{0.0, 1.0, 100.0}[static_cast<std::size_t>(number(0, 2))];
@@ -73,7 +74,7 @@ Drawn draw(std::mt19937_64& chance, int world) {
   return drawn;
 }
 
-// With weights that are not what batch norm begins with, the same everywhere.
+// Weights that differ from batch norm's initial values, the same on every rank.
 std::shared_ptr<BatchNorm> norm_of(std::int64_t channels) {
   const auto norm = batch_norm(channels);
   at::Generator generator = at::detail::createCPUGenerator(7);
@@ -108,7 +109,7 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, double to
   EXPECT_LE(off, tolerance * scale) << what;
 }
 
-// A rank without samples puts some other rank's sample through, as the loop does.
+// A rank without samples uses another rank's sample, like the training loop.
 void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const auto own = static_cast<std::size_t>(rank.environment.rank);
   const std::int64_t first = std::accumulate(drawn.shares.begin(), drawn.shares.begin() + rank.environment.rank, 0L);
@@ -126,9 +127,9 @@ void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const Passed found = pass(*norm, x, gradient);
 
   EXPECT_EQ(found.y.suggest_memory_format(), x.suggest_memory_format());
-  // Float32 has 1e-7 of a mean of 100, whose deviation is 3.
+  // Float32 rounds a mean of 100 by 1e-7 of it; the deviation is 3.
   constexpr double kClose = 5e-5;
-  // Of some hundred products, each with such an error.
+  // The result sums some hundred products, each with such an error.
   constexpr double kCloseSum = 1e-3;
   if (samples > 0) {
     expect_close(found.y, expected.y.narrow(0, first, samples), kClose, "values");
@@ -216,7 +217,7 @@ TEST(SyncedBatchNorm, OfAModelWithoutABatchNormIsRefused) {
   EXPECT_THROW(SyncedBatchNorms(model, {}), UsageError);
 }
 
-// In the forward pass rank 1 is gone before it answers; in the backward pass, after its forward pass.
+// In the forward pass rank 1 is gone before it answers. In the backward pass it is gone after its forward pass.
 void expect_the_loss_of_rank_1(bool in_backward) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {{1, -SIGKILL}}, &breaker);
@@ -247,7 +248,7 @@ TEST(SyncedBatchNorm, EndsWithTheLossOfARankInBackward) {
   expect_the_loss_of_rank_1(/*in_backward=*/true);
 }
 
-// Rank 1 lives, and never comes: who orders a regroup breaks the group from another thread.
+// Rank 1 lives but never joins: the thread that orders a regroup breaks the group.
 TEST(SyncedBatchNorm, EndsWhenTheGroupIsBroken) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {}, &breaker);

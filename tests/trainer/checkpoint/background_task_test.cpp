@@ -1,4 +1,4 @@
-// One piece of work at a time, on a thread of its own, and what came of it.
+// One task at a time on a separate thread, and its result.
 #include "trainer/checkpoint/background_task.hpp"
 
 #include <gtest/gtest.h>

@@ -40,7 +40,7 @@ std::vector<std::int64_t> valid_steps(const fs::path& folder) {
   return steps;
 }
 
-// Saves step 200 in a child process that SIGKILLs itself at the stage.
+// Saves step 200 in a child process that SIGKILLs itself at the given stage.
 void save_and_die_at(const fs::path& folder, const std::string& stage) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -103,7 +103,7 @@ TEST(LiveWriter, KeepsItsFolderWhileAnotherSaves) {
   EXPECT_EQ(valid_steps(folder.path()), (std::vector<std::int64_t>{100, 50}));
 }
 
-// Files of this process can't grow beyond `bytes`: a write fails then as on a full disk, but with EFBIG.
+// Limits files of this process to `bytes`: a write then fails as on a full disk, but with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -146,7 +146,7 @@ TEST(FailingWrite, ThrowsNamesThePathAndChangesNothing) {
   EXPECT_EQ(save_checkpoint(folder.path(), sample_state(200), newest(3)).note, "");
 }
 
-// A small file system of its own, where this process may mount one.
+// A private small file system, if this process may mount one.
 class SmallDisk {
  public:
   explicit SmallDisk(const char* options) { mounted_ = ::mount("none", folder_.path().c_str(), "tmpfs", 0, options) == 0; }
@@ -175,7 +175,7 @@ TEST(FullDisk, ThrowsAndKeepsTheOlderCheckpoint) {
   EXPECT_EQ(valid_steps(disk.path() / "c"), (std::vector<std::int64_t>{200, 100}));
 }
 
-// A writer that was killed may have filled the disk itself: then there is no room even for the next one's claim.
+// A killed writer may have filled the disk itself: then even the next writer's claim does not fit.
 TEST(FullDisk, OfAKilledWritersLeftoversIsMadeRoomOn) {
   SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";

@@ -1,4 +1,4 @@
-// Checkpoints: what is published, kept, found, refused and set aside.
+// Checkpoints: publishing, retention, search, refusal, and setting aside.
 #include "trainer/checkpoint/checkpoint.hpp"
 
 #include <ATen/ops/ones.h>
@@ -88,7 +88,8 @@ TEST(Checkpoint, SaysInItsManifestWhatTheRunWasAndWhatTheFilesAre) {
 }
 
 TEST(Checkpoint, ChecksumsAreThoseOfXxh128sum) {
-  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // xxHash's documentation: XXH3_128bits of nothing
+  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // the value in xxHash's documentation: XXH3_128bits of no
+                                                                   // bytes
 }
 
 TEST(Checkpoint, KeepsTheNewest) {
@@ -99,7 +100,7 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(latest(folder.path()), "step-000000400");
 }
 
-// A copy that follows links makes a folder of `latest`. Nothing depends on it.
+// A copy that follows links turns `latest` into a folder. This must have no effect.
 TEST(Checkpoint, AFolderInPlaceOfTheLinkIsSaidAndTheNewestAreKept) {
   TemporaryFolder folder;
   fs::create_directories(folder / "latest");
@@ -149,11 +150,11 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // or each start of that run would evaluate and end again
+  expected.finished = true;  // otherwise each start of that run would evaluate and end again
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run that ends at a step that was saved before its end was known, with another world size and an evaluation that failed
+// A run ends at a step that was saved before its end was known, with another world size and with an evaluation that failed
 // then.
 TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
   TemporaryFolder folder;
@@ -189,7 +190,7 @@ TEST(Checkpoint, TakesAnEvaluationThatFailedAtTheFirstSave) {
   EXPECT_EQ(found.values, StateValues{});
 }
 
-// It may be all that is left of that training.
+// It may be the only state left of that training.
 TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
   TemporaryFolder folder;
   const auto save = [&](std::int64_t step, const std::string& run, double accuracy, const Retention& retention = newest(9)) {
@@ -199,10 +200,10 @@ TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
     state.evaluation = {{"accuracy", accuracy}};
     save_checkpoint(folder.path(), state, retention);
   };
-  save(10, "cccccccccccccccc", 0.99);  // elsewhere
-  save(20, "bbbbbbbbbbbbbbbb", 0.8);   // what this one began with
+  save(10, "cccccccccccccccc", 0.99);  // of another run
+  save(20, "bbbbbbbbbbbbbbbb", 0.8);   // of the run with which this one began
   save(30, "bbbbbbbbbbbbbbbb", 0.2);
-  save(50, "bbbbbbbbbbbbbbbb", 0.98);  // beyond that
+  save(50, "bbbbbbbbbbbbbbbb", 0.98);  // after the step from which this one began
   save(60, kSampleRun, 0.5, {.newest = 1, .best = 1});
   EXPECT_EQ(names_in(folder.path()),
             (std::set<std::string>{"latest", "step-000000010", "step-000000020", "step-000000050", "step-000000060"}));
@@ -348,7 +349,7 @@ TEST(Checkpoint, ThatWasTakenOutOfTheWayIsReadWhereItIsNamed) {
   EXPECT_EQ(list_checkpoints(folder.path()).size(), 1U);
 }
 
-// Otherwise a start would set a good one aside.
+// Otherwise a start would set a good checkpoint aside.
 TEST(Checkpoint, IsNotBadWhereDescriptorsHaveRunOut) {
   TemporaryFolder folder;
   const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
@@ -414,7 +415,7 @@ TEST(SecondFormat, WeightsAloneAreTheAverageWhereThereIsOne) {
   }
 }
 
-// A checkpoint of sample_state(400), whose fc1.weight is divided over two files at element `first_ends`; the second one has it
+// A checkpoint of sample_state(400) whose fc1.weight is split over two files at element `first_ends`. The second file has it
 // from `second_begins` on.
 fs::path divided(const fs::path& folder, std::int64_t first_ends, std::int64_t second_begins,
                  const std::function<void(Manifest&)>& change = {}) {
@@ -486,7 +487,8 @@ TEST(Manifest, HasALimitOfDepth) {
   }
 }
 
-// A damaged shape is a bad checkpoint, after which an older one is looked for. Its terabytes are not allocated first.
+// A damaged shape makes a checkpoint bad, and an older one is searched. The terabytes of that shape must not be allocated
+// first.
 TEST(SecondFormat, AWholeTensorIsAllocatedAfterItsPiecesWereFound) {
   WholeTensors tensors;
   tensors.add({{"a", at::ones({1})}}, {{"a", {.shape = {1LL << 40}, .begin = 0}}});
@@ -516,7 +518,7 @@ TEST(SecondFormat, WhatALaterVersionAddsIsRefusedByName) {
             std::string::npos);
 }
 
-// Whatever happens to a byte of a checkpoint: it is noticed, or it changed nothing of what is read.
+// Any change to a byte of a checkpoint is detected, or it does not change the loaded state.
 TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
   TemporaryFolder folder;
   const CheckpointState state = state_with_more(400);
@@ -557,7 +559,7 @@ TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
     }
     write_text(saved.path / file, good[file]);
   }
-  EXPECT_LT(unnoticed, 90);  // whitespace of the manifest, and bytes set to what they were
+  EXPECT_LT(unnoticed, 90);  // whitespace of the manifest, and bytes that were set to the same value
 }
 
 }  // namespace

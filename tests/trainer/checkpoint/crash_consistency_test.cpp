@@ -1,6 +1,6 @@
-// Every file operation of a save in turn: it fails, the disk is full from there on, a write is cut short, or the process is
-// killed there. After each of these the folder holds the whole truth: what is published is valid, the checkpoint before or the
-// new one is found, and the next writer goes on as if nothing had been.
+// Each file operation of a save fails in turn: with an error, with a disk that is full from then on, with a short write, or
+// with a kill of the process. After each fault the folder is consistent: published checkpoints are valid, the previous or the
+// new one is found, and the next writer works normally.
 #include <gtest/gtest.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ using test::CallFault;
 using test::RecordedCall;
 using Kind = CallFault::Kind;
 
-// Of this process, on the ordinary file system or in memory.
+// Folders of this process, on the ordinary file system or in memory.
 class Place {
  public:
   explicit Place(const fs::path& root) {
@@ -53,7 +53,7 @@ bool is_in_memory(const fs::path& path) {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
 }
 
-// After a power cut a folder whose own entry was not synced is gone, with the checkpoints in it.
+// If a folder's own entry was not synced, a power cut removes the folder with its checkpoints.
 TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
   const Place place(fs::temp_directory_path());
   const auto is_synced_by = [](const fs::path& parent, const std::function<void(const fs::path&)>& deed) {
@@ -63,7 +63,7 @@ TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
     return std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); });
   };
   const auto save = [](const fs::path& folder) { save_checkpoint(folder, sample_state(400), newest(2)); };
-  const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };  // which comes first in a run
+  const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };  // a run does this first
   for (const char* name : {"saved", "claimed"}) fs::create_directory(place / name);
   EXPECT_TRUE(is_synced_by(place / "saved", save));
   EXPECT_FALSE(is_synced_by(place / "saved", save)) << "it is not new";
@@ -71,7 +71,7 @@ TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
   EXPECT_FALSE(is_synced_by(place / "claimed", save)) << "it is not new";
 }
 
-// A writer's whole life: it takes the folder and saves one checkpoint.
+// The whole life of a writer: it claims the folder and saves one checkpoint.
 SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_t restart) {
   WriterClaim claim(folder, {.term = 1, .restart = restart});
   claim.take();
@@ -80,7 +80,7 @@ SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_
   });
 }
 
-// Without faults and without syncs, which only cost time here.
+// The same save without faults, and without syncs, which only cost time here.
 SaveResult claim_and_save_calmly(const fs::path& folder, std::int64_t step, std::int64_t restart) {
   test::watch(folder);
   SaveResult result = claim_and_save(folder, step, restart);
@@ -88,7 +88,7 @@ SaveResult claim_and_save_calmly(const fs::path& folder, std::int64_t step, std:
   return result;
 }
 
-// Two checkpoints, and what a killed writer of before left.
+// Two checkpoints, and the files that a killed writer has left.
 void prepare(const fs::path& folder) {
   claim_and_save_calmly(folder, 100, 0);
   claim_and_save_calmly(folder, 200, 1);
@@ -201,8 +201,8 @@ TEST_P(CrashConsistency, HoldsAtEveryCall) {
 INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory"),
                          [](const auto& param) { return std::string(param.param); });
 
-// What a machine that loses power depends on and no killed process shows: nothing is given a name before its content is on the
-// disk, and nothing old goes before the name of the new is there.
+// Safety against power loss, which killing a process cannot show: no file gets its name before its content is on the disk, and
+// no old file is removed before the new name is on the disk.
 TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
   const test::TemporaryFolder place;
   const std::vector<RecordedCall> calls = calls_of_a_save(place / "checkpoints");

@@ -1,4 +1,5 @@
-// Large files past the page cache: every byte arrives whatever their number, and errors of the thread that writes come out.
+// Large files that bypass the page cache: every byte arrives, whatever their number, and errors of the writing thread are
+// reported.
 #include "trainer/checkpoint/direct_writer.hpp"
 
 #include <fcntl.h>
@@ -51,7 +52,7 @@ TEST(DirectWriter, WritesEveryByteWhateverTheirNumber) {
                                   4 * kMiB - 1, 4 * kMiB, 4 * kMiB + 1, 8 * kMiB, 8 * kMiB + 4096, bytes.size()}) {
     for (const bool direct : {true, false}) {
       const OpenFile file(folder.path() / "file");
-      if (direct && !DirectWriter::switch_on(file.fd())) continue;  // a file system without it
+      if (direct && !DirectWriter::switch_on(file.fd())) continue;  // a file system without direct writes
       DirectWriter writer(file.fd(), folder.path() / "file");
       for (std::size_t at = 0; at < count; at += 777'777)
         writer.write(std::string_view(bytes).substr(at, std::min<std::size_t>(777'777, count - at)));
@@ -92,7 +93,7 @@ TEST(HashedFile, OfManyMegabytesHasItsBytesAndChecksum) {
   EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
 }
 
-// What a file system says that cannot do it, at the flag or at the first write.
+// Errors of a file system without direct writes, at the flag or at the first write.
 TEST(HashedFile, GoesThroughTheCacheWhereDirectWritesAreRefused) {
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   for (const auto how : {test::Direct::kFlagRefused, test::Direct::kWritesRefused}) {
@@ -102,13 +103,13 @@ TEST(HashedFile, GoesThroughTheCacheWhereDirectWritesAreRefused) {
     writer.write(bytes);
     const FileFacts facts = writer.finish();
     EXPECT_GE(test::RefusedDirect::refusals(), 1);
-    EXPECT_LE(test::RefusedDirect::refusals(), 4);  // of the buffers on their way at that moment, and not for each one again
+    EXPECT_LE(test::RefusedDirect::refusals(), 4);  // once for the buffers in flight at that moment, and not again for each one
     EXPECT_EQ(facts, facts_of_file(folder.path() / "file"));
     EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
   }
 }
 
-// ramfs has no direct writes: a real one that refuses.
+// ramfs has no direct writes: a real file system that refuses them.
 TEST(HashedFile, OnAFileSystemWithoutDirectWritesHasItsBytes) {
   const TemporaryFolder folder;
   if (::mount("none", folder.path().c_str(), "ramfs", 0, "") != 0) GTEST_SKIP() << "needs the right to mount a ramfs";
@@ -124,7 +125,7 @@ TEST(HashedFile, OnAFileSystemWithoutDirectWritesHasItsBytes) {
   ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 
-// The length is only about that which is written; what was made ahead and not needed goes.
+// The length counts only written bytes; space that was allocated ahead and not needed is released.
 TEST(HashedFile, HasItsOwnLengthWhateverWasExpected) {
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   for (const std::int64_t expected : {std::int64_t{32} << 20, std::int64_t{40} << 20}) {

@@ -25,7 +25,7 @@ struct Watch {
 
 thread_local Watch* watching = nullptr;
 
-// The path as the folder's, or null when it is elsewhere.
+// The path relative to the watched folder, or null if it lies elsewhere.
 const char* inside(const char* path) {
   if (!watching || path == nullptr) return nullptr;
   const std::string& folder = watching->folder;
@@ -41,7 +41,7 @@ std::string path_of(int fd) {
   return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-// Where a name relative to an open folder leads.
+// The target of a name relative to an open folder.
 std::string path_at(int folder, const char* name) {
   if (folder == AT_FDCWD || *name == '/') return name;
   return path_of(folder) + "/" + name;
@@ -49,11 +49,11 @@ std::string path_at(int folder, const char* name) {
 
 enum class Verdict { kGo, kFail, kHalf, kDieInside };
 
-// Counts the call and says what is to become of it. Sets errno when it fails.
+// Counts the call and returns the fault to apply. Sets errno if the call must fail.
 Verdict judge(const char* name, const char* path, bool needs_space, const char* second = "") {
   Watch& watch = *watching;
   const std::size_t number = watch.calls.size();
-  watching = nullptr;  // what we call ourselves doesn't count
+  watching = nullptr;  // calls from inside this file do not count
   watch.calls.push_back({name, path, second, needs_space});
   watching = &watch;
   const CallFault& fault = watch.fault;

@@ -1,4 +1,4 @@
-// The copy that is written while training goes on: exact, independent of the original, in one block that is used again.
+// The copy that is written while training continues: exact, independent of the original, and in one block that is reused.
 #include "trainer/checkpoint/host_copy.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -51,7 +51,7 @@ TEST(HostCopy, TakesAnyShapeTypeAndLayout) {
   }
 }
 
-// Larger than what one thread copies, of sizes that fall between the threads' shares.
+// Larger than one thread's share, with sizes that fall between the threads' shares.
 TEST(HostCopy, OfManyMegabytesIsExact) {
   CheckpointState live;
   for (const std::int64_t elements : {9'000'001, 1, 7'654'321, 3}) {
@@ -61,7 +61,7 @@ TEST(HostCopy, OfManyMegabytesIsExact) {
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 
-// As beside a GPU: `pinned` is what its module is asked to pin.
+// As with a GPU: `pinned` is the memory that its module is asked to pin.
 struct Pinning {
   std::mutex mutex;
   std::map<void*, std::size_t> pinned;
@@ -115,7 +115,7 @@ TEST(HostCopy, GoesOnWithoutPinnedMemory) {
   pinning.refuses = true;
   const CheckpointState live = state_of_five_megabytes();
   HostCopy host(pinning.source());
-  host.prepare(1);  // of a smaller state: made anew
+  host.prepare(1);  // of a smaller state: allocated again
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 

@@ -1,4 +1,4 @@
-// Copies on a node's own disk: one folder for each process that writes, found again by whoever comes next.
+// Copies on a node's own disk: one folder for each writing process, which later processes find.
 #include "trainer/checkpoint/local_copies.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Damage of every kind to a folder of checkpoints: a valid one is found every time, and never a wrong one taken for it. Several
-// hundred mutations in the ordinary run, 10,000 with DDPRUN_LONG_TESTS (./dev test --long). Each has a seed of its own.
+// Damage of every kind to a folder of checkpoints: a valid checkpoint is found every time, and a damaged one is never accepted.
+// The ordinary run makes several hundred mutations, DDPRUN_LONG_TESTS (./dev test --long) 10,000. Each has its own seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ class Mutation {
  public:
   Mutation(const fs::path& folder, std::uint32_t seed) : folder_(folder), random_(seed) {}
 
-  // Damages any of the checkpoints but the one of step `spared`. Says what it did.
+  // Damages any checkpoint except that of step `spared`. Returns a description.
   std::string operator()(std::int64_t spared) {
     std::int64_t step = spared;
     while (step == spared) step = kSteps[random_() % 3];
@@ -94,7 +94,7 @@ class Mutation {
       case 2:  // a block of zeros, as after a power loss
         std::fill(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 512)), '\0');
         break;
-      case 3:  // bytes lost in the middle, the rest moved up
+      case 3:  // bytes lost in the middle, with the rest moved up
         text.erase(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 1 + random_() % 64)));
         break;
       default:
@@ -129,7 +129,7 @@ TEST(Mutations, AlwaysLeaveTheNewestUndamagedOneToBeFoundAndNoWrongOne) {
     for (std::uint32_t i = 0; i < 1 + random() % 3; ++i) trace += "; " + mutate(spared);
     SCOPED_TRACE(trace);
 
-    // As a run chooses: the newest that is valid.
+    // Chooses like a run: the newest valid checkpoint.
     std::int64_t chosen = -1;
     bool any_bad = false;
     for (const Candidate& candidate : inspect_checkpoints(folder)) {
@@ -138,7 +138,7 @@ TEST(Mutations, AlwaysLeaveTheNewestUndamagedOneToBeFoundAndNoWrongOne) {
         EXPECT_THROW(load_checkpoint(candidate.path), UsageError);
         continue;
       }
-      // Accepted: then it is that step's state and no other (a change of a manifest's white space changes nothing).
+      // If accepted, it must have exactly that step's state (a change of a manifest's white space changes nothing).
       EXPECT_TRUE(same_state(load_checkpoint(candidate.path), sample_state(candidate.step)));
       chosen = std::max(chosen, candidate.step);
     }

@@ -20,7 +20,7 @@ bool refuses(Direct what) {
   if (how.load() != what) return false;
   count.fetch_add(1);
   count.notify_all();
-  // The writer has several buffers on their way: at least two threads are refused at the same time.
+  // The writer has several buffers in flight: at least two threads are refused at the same time.
   if (what == Direct::kWritesRefused) count.wait(1);
   errno = EINVAL;
   return true;
@@ -56,7 +56,7 @@ int fcntl(int fd, int command, ...) {
   static auto* const real = reinterpret_cast<int (*)(int, int, ...)>(::dlsym(RTLD_NEXT, "fcntl"));
   std::va_list arguments;
   va_start(arguments, command);
-  void* const argument = va_arg(arguments, void*);  // a number or a pointer, as wide as one
+  void* const argument = va_arg(arguments, void*);  // a number or a pointer, of the same width
   va_end(arguments);
   const bool switches_on = command == F_SETFL && (reinterpret_cast<long>(argument) & O_DIRECT) != 0;
   if (switches_on && ddprun::test::refuses(Direct::kFlagRefused)) return -1;

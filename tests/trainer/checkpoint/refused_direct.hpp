@@ -1,12 +1,12 @@
-// A file system that has no direct writes, or takes the flag and refuses the writes: fcntl and pwrite of libc are defined in
-// the test program itself, so every caller in it, on whichever thread, comes through here.
+// A file system without direct writes, or one that accepts the flag and refuses the writes. The test program defines libc's
+// fcntl and pwrite itself, so all callers in it come through here, on any thread.
 #pragma once
 
 namespace ddprun::test {
 
 enum class Direct { kAsItIs, kFlagRefused, kWritesRefused };
 
-// While it lives, O_DIRECT is refused so; one at a time.
+// Refuses O_DIRECT in this way during its lifetime; only one may exist at a time.
 class RefusedDirect {
  public:
   explicit RefusedDirect(Direct how);
@@ -14,7 +14,7 @@ class RefusedDirect {
   RefusedDirect(const RefusedDirect&) = delete;
   RefusedDirect& operator=(const RefusedDirect&) = delete;
 
-  static int refusals();  // since the newest one was made
+  static int refusals();  // since the newest one was created
 };
 
 }  // namespace ddprun::test

@@ -1,4 +1,4 @@
-// Which checkpoints stay.
+// Which checkpoints are kept.
 #include "trainer/checkpoint/retention.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Retention, KeepsTheBest) {
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 99}, 6), Steps{4}) << "one without a figure is never the best";
 }
 
-// A run as it happens: saves at irregular steps, each followed by a decision. What the rules promise holds at its end.
+// A realistic run: saves at irregular steps, each followed by a decision. At its end the promises of the rules hold.
 TEST(Retention, HoldsOverWholeRuns) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,4 +1,4 @@
-// Who may publish: the newest writer, and nobody who was before it.
+// Which writer may publish: only the newest.
 #include "trainer/checkpoint/writer_claim.hpp"
 
 #include <gtest/gtest.h>
@@ -139,10 +139,11 @@ TEST(WriterClaim, TakesTheLeftoversOfEarlierWritersAway) {
   EXPECT_EQ(names, (std::vector<std::string>{".writer", "latest", "step-000000050"}));
 }
 
-// An old writer that sleeps at any stage of its save and wakes up after a new one has begun.
+// An old writer sleeps at any stage of its save and wakes up after a new one has begun.
 TEST(WriterClaim, KeepsAnOldWriterFromPublishingWhateverItWasDoing) {
   for (const std::string stage : {"begun", "model-half", "model-written", "optimizer-written", "manifest-written"}) {
-    for (const bool checked : {false, true}) {  // before its own check at that stage, or between the check and what follows
+    for (const bool checked : {false, true}) {  // before its own check at that stage, or between the check and the next
+                                                // operation
       SCOPED_TRACE(stage + (checked ? ", after its check" : ", before its check"));
       TemporaryFolder folder;
       WriterClaim old_writer(folder.path(), {.term = 1}), new_writer(folder.path(), {.term = 2});
@@ -167,7 +168,7 @@ TEST(WriterClaim, KeepsAnOldWriterFromPublishingWhateverItWasDoing) {
   }
 }
 
-// It had published when the new one began: then that checkpoint counts, but nothing more of it happens.
+// It had published when the new writer began: that checkpoint counts, but the old writer does nothing more.
 TEST(WriterClaim, LetsAnOldWriterThatHasPublishedChangeNothingMore) {
   for (const std::string stage : {"renamed", "latest-moved"}) {
     SCOPED_TRACE(stage);

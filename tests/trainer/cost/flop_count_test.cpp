@@ -1,4 +1,5 @@
-// How many operations PyTorch's operators take, by the formulas of torch.utils.flop_counter; test_step_parts.py has whole
+// The operation counts of PyTorch's operators, by the formulas of torch.utils.flop_counter; test_step_parts.py compares whole
+// models with it.
 // models beside it.
 #include "trainer/cost/flop_count.hpp"
 
@@ -49,19 +50,19 @@ TEST(FlopCount, OfALinearLayerForwardAndBackward) {
 }
 
 TEST(FlopCount, OfConvolutions) {
-  // 2 pictures of 6 x 8, 4 to 10 channels in 2 groups, 3 x 3 with stride 2 and a rim: 3 x 4 places.
+  // 2 images of 6 x 8, 4 to 10 channels in 2 groups, 3 x 3 with stride 2 and padding: 3 x 4 positions.
   const std::int64_t once = 2 * (2 * 10 * 3 * 4) * (2 * 3 * 3);
   const auto convolve = [](const at::Tensor& input) { return at::conv2d(input, wanted({10, 2, 3, 3}), {}, 2, 1, 1, 2); };
   EXPECT_EQ(flops_of([&] { convolve(at::ones({2, 4, 6, 8})); }), once);
   EXPECT_EQ(flops_of([&] { convolve(at::ones({2, 4, 6, 8})).sum().backward(); }), 2 * once);
   EXPECT_EQ(flops_of([&] { convolve(wanted({2, 4, 6, 8})).sum().backward(); }), 3 * once);
-  // The other way round each input element meets a filter of 5 x 2 x 2.
+  // In a transposed convolution each input element meets a filter of 5 x 2 x 2.
   const std::int64_t up = 2 * (3 * 4 * 7 * 7) * (5 * 2 * 2);
   EXPECT_EQ(flops_of([] { at::conv_transpose2d(wanted({3, 4, 7, 7}), wanted({4, 5, 2, 2}), {}, 2).sum().backward(); }), 3 * up);
 }
 
 TEST(FlopCount, OfAttention) {
-  // 2 texts, 3 heads, 16 positions, width 8: scores and mix; backward the scores once more and four gradients.
+  // 2 texts, 3 heads, 16 positions, width 8: scores and their weighted sum; backward, the scores once more and four gradients.
   const std::int64_t product = 2 * 2 * 3 * 16 * 16 * 8;
   const auto attend = [] {
     return at::scaled_dot_product_attention(wanted({2, 3, 16, 8}), wanted({2, 3, 16, 8}), wanted({2, 3, 16, 8}));

@@ -1,4 +1,4 @@
-// The most that a GPU can do, by the names that CUDA gives devices.
+// The peak performance of GPUs, by CUDA's device names.
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The peak of this process: it rises with what is touched, and stays when that is given back.
+// The peak memory of this process: it rises when memory is touched, and stays when the memory is freed.
 #include "trainer/cost/host_peak.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 TEST(HostPeak, RisesWithWhatIsTouchedAndStays) {
   constexpr std::int64_t kMore = 64 << 20;
   const std::int64_t before = host_peak_memory();
-  const auto bytes = static_cast<std::size_t>(before + kMore);  // more than ever, whatever was given back
+  const auto bytes = static_cast<std::size_t>(before + kMore);  // more than ever before, even if some was freed
   EXPECT_GT(before, 1 << 20);
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

@@ -1,4 +1,4 @@
-// CIFAR's binary version: what is read of it, and what is refused.
+// CIFAR's binary version: the samples read from it, and refused files.
 #include "trainer/data/cifar.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using test::write_text;
 
 constexpr std::size_t kPlane = 32 * 32;
 
-// Red, green and blue that tell the picture.
+// The values of red, green and blue identify the image.
 std::string picture(char shade) {
   return std::string(kPlane, shade) + std::string(kPlane, static_cast<char>(shade + 1)) +
          std::string(kPlane, static_cast<char>(shade + 2));
@@ -80,7 +80,7 @@ TEST(Cifar, SamplesAreCutAndTheirShapeIsKnownWithoutAFile) {
   EXPECT_THROW(load_pictures(config, Split::kTest), UsageError);
 }
 
-// Memory for all records is allocated first. So a huge file that is not CIFAR must be refused before that.
+// Memory for all records is allocated first, so a huge file that is not CIFAR must be refused before that.
 TEST(Cifar, AFileWithTooManyRecordsIsRefused) {
   TemporaryFolder folder;
   write_cifar10(folder);

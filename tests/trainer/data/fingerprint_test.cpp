@@ -1,4 +1,4 @@
-// What tells two data sets apart, and what does not.
+// Differences between data sets that the fingerprint detects, and those that it ignores.
 #include "trainer/data/fingerprint.hpp"
 
 #include <ATen/ops/arange.h>
@@ -38,7 +38,7 @@ TEST(Fingerprint, ChangesWithALabelAPixelAndTheNumberOfSamples) {
   EXPECT_NE(fingerprint_of(sets_of(41)), one);
 }
 
-// Where only pieces are read: the first and the last are among them.
+// If only pieces are read, the first and the last are among them.
 TEST(Fingerprint, OfManyPixelsIsThatOfPieces) {
   const std::string one = fingerprint_of(sets_of(4000, 32));
   DataSets other = sets_of(4000, 32);

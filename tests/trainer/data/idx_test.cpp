@@ -1,4 +1,4 @@
-// Reading IDX files: plain and gzip give the same, and every kind of bad file is named for what it is.
+// Reading IDX files: plain and gzip files give the same samples, and each kind of bad file has a correct message.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -118,7 +118,7 @@ TEST_F(IdxTest, ReadsGzipFiles) {
   expect_the_images(load(), 12);
 }
 
-// A machine that is short of memory for the moment is no mistake in the config.
+// A temporary lack of memory is not a mistake in the config.
 TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
   constexpr std::int64_t kSamples = 1 << 24;
   const auto number = [](std::uint32_t n) {
@@ -126,9 +126,9 @@ TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
   };
   write_labels(labels(12));
   write_images(number(0x803) + number(kSamples) + number(8) + number(8));
-  fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a gigabyte without a block
+  fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a sparse gigabyte
   const auto load_with_few = [this] {
-    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // what is mapped already stays
+    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // existing mappings stay
     ::setrlimit(RLIMIT_AS, &few);
     try {
       load();
@@ -155,7 +155,7 @@ TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {
   const Dataset mapped = load_idx(config_, Split::kTrain, other);
   inflated.reset();
   expect_the_images(mapped, 12);
-  // The one who had it is gone: each for itself.
+  // The worker that had inflated the file is gone, so each worker inflates it itself.
   EXPECT_THROW(load_idx(config_, Split::kTrain, other), UsageError);
   offered[config_.train_images + ".gz"] = "1 0 42";
   write_images_gz(gzip(images(12)));
@@ -173,7 +173,7 @@ TEST_F(IdxTest, OffersNothingOfADamagedFile) {
 }
 
 TEST_F(IdxTest, ReadsTheImagesSizeFromTheHeaderAlone) {
-  // Nothing is there of what the header announces, and no labels.
+  // The file ends after its header, and the labels are missing.
   const std::string header = images(12).substr(0, 16);
   write_images_gz(gzip(header));
   const ImageSize compressed = image_size_of(config_);
@@ -192,7 +192,7 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   expect_the_images(load(), 12);
 }
 
-// The limits of a compressed file. Its memory is not allocated first.
+// The limits of a compressed file, whose memory must not be allocated first.
 TEST_F(IdxTest, RefusesAGzipFileThatClaimsTooMuch) {
   write_labels(labels(12));
   std::string noise;

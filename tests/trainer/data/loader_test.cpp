@@ -1,4 +1,5 @@
-// What the loader hands out: torchvision's numbers, the sampler's samples, the same augmentation whoever makes the batch.
+// The loader's batches: torchvision's values, the sampler's samples, and the same augmentation whichever thread makes the
+// batch.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -116,7 +117,7 @@ TEST(Augmentation, DiffersBetweenEpochsAndSeeds) {
   EXPECT_NE(draws(0, 1), draws(1, 0));
 }
 
-// out(y, x) = padded(y + top, x' + left), x' mirrored: the definition, pixel by pixel.
+// out(y, x) = padded(y + top, x' + left), with x' mirrored: the definition, computed pixel by pixel.
 TEST(Augmentation, CropsOutOfABlackFrameAndMirrors) {
   constexpr std::int64_t kPadding = 2;
   const PlaneShape shape{2, 3, 4};
@@ -143,7 +144,7 @@ TEST(Augmentation, CropsOutOfABlackFrameAndMirrors) {
   }
 }
 
-// Both ways of making shares: inside next() (small images), and by the thread (large ones).
+// Both ways to prepare shares: inside next() (small images), and on the thread (large ones).
 class LoaderTest : public testing::TestWithParam<std::int64_t> {
  protected:
   std::int64_t side() const { return GetParam(); }
@@ -261,7 +262,7 @@ TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
       Loader(*plain, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].tensors[0]));
 }
 
-// What each sample of a global batch is mixed with, and how, whoever has it, in whatever micro-batch.
+// The partner and the share of mixing of each sample of a global batch, whichever rank has it, in any micro-batch.
 TEST_P(LoaderTest, MixesAlikeWhateverTheWorld) {
   const Dataset data = counted_data(23, side());
   const auto source = picture_source(data, kNormalization, {.crop_padding = 1, .flip = true});
@@ -328,7 +329,7 @@ TEST_P(LoaderTest, PassesOnManySharesThroughAQueueOfOne) {
   }
 }
 
-// Whatever the number of threads: over the ends of epochs, with micro-batches and draws, small shares too.
+// For any number of threads: across the ends of epochs, with micro-batches, random draws, and small shares.
 TEST_P(LoaderTest, ThreadsMakeTheSameSharesInTheSameOrder) {
   const auto source = picture_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
   LoaderOptions options{.batch_size = 10, .micro_batch_size = 2, .prefetch = 2, .seed = 5, .mixup = 0.4, .world = 2, .rank = 1};
@@ -350,7 +351,7 @@ TEST_P(LoaderTest, ThreadsMakeTheSameSharesInTheSameOrder) {
   EXPECT_THROW(several.next(), std::logic_error);
 }
 
-// Each sample is a step of its own here, and one of them is damaged.
+// Each sample is its own step here, and one of them is damaged.
 struct Damaged : Source {
   explicit Damaged(std::int64_t sample) : sample_(sample) {}
   std::int64_t size() const override { return 40; }

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: what PyTorch gives for the sampler's permutations and for normalisation.
+"""Writes golden.json next to itself: PyTorch's values for the sampler's permutations and for normalisation.
 
-Run it with a Python that has torch; the C++ tests only read the file.
-"""
+Run it with a Python that has torch; the C++ tests only read the file."""
 
 import json
 import pathlib

@@ -88,7 +88,7 @@ TEST(ShareSize, DiffersByAtMostOneBetweenRanks) {
   }
 }
 
-// Numbers of tests/whole_program/reference/mixup.py.
+// Values of tests/whole_program/reference/mixup.py.
 TEST(Mixup, OwnPartIsThatOfPython) {
   const std::vector<std::pair<double, std::vector<float>>> expected{
       {0.2, {0.551183155F, 0.047628391F, 0.998656153F, 0.926712291F}},
@@ -116,7 +116,7 @@ TEST(Mixup, OwnPartsSpreadAsTheBetaDistributionDoes) {
   }
 }
 
-// Next to nothing leaves a sample whole or takes it away, and is a number.
+// An extremely small parameter gives a share of nearly 0 or 1, which must be finite.
 TEST(Mixup, OwnPartIsBetween0And1WhateverAlphaIs) {
   for (const double alpha : {std::numeric_limits<double>::denorm_min(), 1e-300, 1e-6, 0.01, 1000.0}) {
     for (int position = 0; position < 200; ++position) {

@@ -1,4 +1,4 @@
-// Pictures that a device normalises have the bits of those that the loader normalises.
+// Images normalised on the device have the same bits as images normalised by the loader.
 #include "trainer/data/upload.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -24,7 +24,7 @@ Dataset pictures(std::int64_t n, std::int64_t side) {
           at::arange(n, at::kLong).remainder(10)};
 }
 
-// A share made in next(), and one that comes from the loader's thread.
+// One share is made in next(), the other comes from the loader's thread.
 class UploadTest : public testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(InlineAndThread, UploadTest, testing::Values(4, 256));
 

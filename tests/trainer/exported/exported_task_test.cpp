@@ -1,4 +1,4 @@
-// A folder with an exported model as a task: its module, its loss, its figures, and what is said of folders that are wrong.
+// A folder with an exported model as a task: its module, its loss, its metrics, and the messages about invalid folders.
 #include "trainer/exported/exported_task.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -32,7 +32,7 @@ class ExportedModels : public ::testing::Test {
     return exported_task(config);
   }
 
-  // What is said of the sample model after that change, when a module of it is made.
+  // The message about the sample model after that change, when a module is made from it.
   std::string refusal_after(const std::function<void(SampleModel&)>& change, const Description& samples = kSample) {
     SampleModel model = sample_model();
     change(model);

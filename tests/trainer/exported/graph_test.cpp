@@ -1,4 +1,4 @@
-// Graphs written by hand: what they compute, and what is said of those that cannot be.
+// Graphs written by hand: their results, and the messages about invalid graphs.
 #include "trainer/exported/graph.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -79,7 +79,7 @@ TEST(Graph, ANumberWhereATensorIsTakenDecidesNoType) {
       "%0 = buffer count\n%1 = batch x\n%2 = op aten::add_.Tensor %0 i1 default\n%3 = op aten::mul.Tensor %1 f0.5\n"
       "return %2 %3\n",
       {count, half});
-  EXPECT_EQ(count.item<std::int64_t>(), 1);  // in place: it is what batch norm does with its counter
+  EXPECT_EQ(count.item<std::int64_t>(), 1);  // in place, like batch norm's update of its counter
   EXPECT_EQ(results[1].scalar_type(), at::kHalf);
 }
 
@@ -157,7 +157,7 @@ TEST(Graph, ErrorsOfOperatorsSayWhere) {
   EXPECT_THROW(results_of("%0 = batch x\n%1 = op aten::split.Tensor %0 i2 i0\n%2 = get %1 i2\nreturn %2\n", {at::zeros({4})}),
                UsageError);
   EXPECT_THROW(results_of("%0 = compute floordiv i1 i0\nreturn %0\n", {}), UsageError);
-  EXPECT_THROW(results_of("%0 = compute add i1 i0\nreturn %0\n", {}), UsageError);  // no tensor
+  EXPECT_THROW(results_of("%0 = compute add i1 i0\nreturn %0\n", {}), UsageError);  // not a tensor
 }
 
 TEST(Graph, AllOperatorsThatAreMissingAreNamed) {
@@ -184,7 +184,7 @@ TEST(Graph, OperatorsThatDoMoreThanComputeAreRefusedWithTheirLine) {
            Row{"prim::device %0", "is not one of PyTorch's own operators"},
        }) {
     const std::string found = refusal_of_lines(std::string("%0 = batch x\n%1 = op ") + call + "\nreturn %1\n");
-    if (found.find("has no operator") != std::string::npos) continue;  // LibTorch without it
+    if (found.find("has no operator") != std::string::npos) continue;  // an operator that LibTorch lacks
     EXPECT_TRUE(found.starts_with("g:3: the operator ")) << call << ": " << found;
     EXPECT_NE(found.find(reason), std::string::npos) << call << ": " << found;
   }
@@ -298,7 +298,7 @@ TEST(GraphText, WhatIsNoGraphIsRefusedWithItsLine) {
   EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn\n"), "g:3: expected a node, found the line's end");
 }
 
-// Whatever became of a file: it is a graph, or it is refused.
+// A mutated file is either a valid graph or it is refused.
 TEST(GraphText, DamagedGraphsAreRefused) {
   const std::string whole =
       "ddprun graph 1\n%0 = parameter w\n%1 = batch x\n%2 = op aten::sym_size.int %1 i0\n%3 = compute mul %2 i2\n"

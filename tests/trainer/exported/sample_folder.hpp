@@ -1,5 +1,5 @@
-// A small exported model, written by hand as the exporter writes one: out = scale * (x w^T + x v^T), where w and v are one
-// tensor, scale is frozen and `seen` counts the training batches. The loss is the mean square of out - y.
+// A small exported model, written by hand in the exporter's format: out = scale * (x w^T + x v^T). w and v are one tensor,
+// scale is frozen, and `seen` counts the training batches. The loss is the mean square of out - y.
 #pragma once
 
 #include <filesystem>

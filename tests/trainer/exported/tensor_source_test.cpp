@@ -64,7 +64,7 @@ TEST_F(TensorFiles, ABatchHasTheSamplesThatAreAskedForInTheModelsOrder) {
   EXPECT_EQ(batch.weight, 3);
   EXPECT_TRUE(at::equal(batch.tensors[0][0], kTokens[2]));
   EXPECT_TRUE(at::equal(batch.tensors[0][1], kTokens[0]));
-  EXPECT_FALSE(batch.tensors[1].any().item<bool>());  // 0 and 2 are not good
+  EXPECT_FALSE(batch.tensors[1].any().item<bool>());  // 0 and 2 are invalid
 }
 
 TEST_F(TensorFiles, TheFirstSamplesAloneMayBeUsed) {
@@ -126,7 +126,7 @@ TEST_F(TensorFiles, FilesThatAreNotWholeAreRefused) {
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
 }
 
-// The name may lead to another file by the second time.
+// Between the two reads the name may start to refer to another file.
 TEST_F(TensorFiles, AreReadFromTheFileWhoseHeaderWasChecked) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   ddprun::test::Opened opened(file);

@@ -1,4 +1,4 @@
-// What an error of a data source is taken for: neither a lost peer nor a batch that is too large.
+// The classification of a data source's error: it is neither a lost peer nor a batch that is too large.
 #include "trainer/failure/failure.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is learned from running out of memory, and when it is forgotten.
+// The limits that are learned from running out of memory, and when they are forgotten.
 #include "trainer/failure/memory_fit.hpp"
 
 #include <gtest/gtest.h>

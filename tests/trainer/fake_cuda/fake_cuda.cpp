@@ -1,5 +1,6 @@
-// Plays libddptrain_cuda.so on a machine without a GPU, for what comes before the first kernel: $FAKE_CUDA_DEVICES GPUs, all of
-// them with the same UUID, or another version's module where $FAKE_CUDA_VERSION is set. Nothing can be computed on them.
+// A stand-in for libddptrain_cuda.so on a machine without a GPU, for everything before the first kernel. It has
+// $FAKE_CUDA_DEVICES GPUs, all with the same UUID. If $FAKE_CUDA_VERSION is set, it is a module of that version. It cannot
+// compute.
 #include <cstdlib>
 #include <stdexcept>
 

@@ -1,5 +1,5 @@
-// A worker that is thrown out of its group: held until it has a place, told it, and whose own errors are no reason to stay. The
-// agent is one of this process.
+// A worker that is cut off from its group: it holds its state until the agent sends it a rank. Its own errors end it. The agent
+// is simulated in this process.
 #include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::exception_ptr lost_peer() {
   return std::make_exception_ptr(std::runtime_error("Connection closed by peer [127.0.0.1]:4711"));
 }
 
-// Its abort() blocks until end() is called, as an ncclCommAbort() that hangs in a driver does.
+// Its abort() blocks until end() is called, like an ncclCommAbort() that hangs in a driver.
 class HangingBackend final : public c10d::Backend {
  public:
   HangingBackend() : Backend(0, 2) {}
@@ -54,7 +54,7 @@ class RecoveryTest : public testing::Test {
 TEST_F(RecoveryTest, TheFirstGroupIsThatOfTheProcessAndNeedsNoWord) {
   const channel::Regroup first = recovery_.begin_group(-1);
   EXPECT_EQ(first.generation, 3);
-  EXPECT_EQ(first.rank, -1);  // its place is that of its environment
+  EXPECT_EQ(first.rank, -1);  // its rank comes from its environment
   recovery_.on_message(channel::Regroup{.generation = 4});
   EXPECT_EQ(recovery_.begin_group(7).generation, 4);
   const auto said = agent_.heard<channel::RegroupReady>();
@@ -116,7 +116,7 @@ TEST_F(RecoveryTest, AnOlderOrderIsNone) {
   recovery_.on_message(place(4, 0, 3));
   EXPECT_EQ(recovery_.begin_group(1).generation, 5);
   EXPECT_FALSE(recovery_.breaker().broken());
-  recovery_.on_message(place(5, 1, 2));  // said again
+  recovery_.on_message(place(5, 1, 2));  // the same order again
   EXPECT_FALSE(recovery_.breaker().broken());
 }
 
@@ -135,7 +135,7 @@ TEST_F(RecoveryTest, ItsOwnErrorsEndItWhateverIsOrdered) {
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
 }
 
-// A retry would prepare the same model, meet the same error and use a CPU for ever.
+// A retry would prepare the same model, fail with the same error, and use a CPU for ever.
 TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
   EXPECT_FALSE(recovery_.survives(error));

@@ -1,4 +1,4 @@
-// The public sampler: shares cover each batch once, and weights make a mean over ranks that over the samples.
+// The public sampler: shares cover each batch once, and weights turn a mean over ranks into a mean over samples.
 #include <gtest/gtest.h>
 #include <ddprun/distributed_sampler.hpp>
 
@@ -26,7 +26,7 @@ TEST(DistributedSampler, ARaggedBatchIsWeighedAndNobodyIsLeftWithoutASample) {
   DistributedSampler sampler(10, 4, 3);
   std::set<std::int64_t> seen;
   const auto order = trainer::epoch_order(10, 3, 0);
-  const std::vector<double> weights{1.5, 1.5, 0};  // 1 of 2 samples on each of two of three ranks
+  const std::vector<double> weights{1.5, 1.5, 0};  // 1 of 2 samples on each of two of the three ranks
   for (int rank = 0; rank < 3; ++rank) {
     const DistributedShare last = sampler.share(2, rank, 3);
     ASSERT_EQ(last.samples.size(), 1U);

@@ -1,4 +1,4 @@
-// LibTorch's optimizers under our interface: a state that is saved and loaded into a fresh one continues to the same bits.
+// LibTorch's optimizers under our interface: a saved state that is loaded into a new optimizer continues with the same bits.
 #include "trainer/library/torch_optimizer.hpp"
 
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
-// One worker of a machine inflates, the others find what it has; and who is new in a later round finds it too, in a store that
-// begins empty and under the node's number in that round.
+// One worker of a machine inflates a file, and the others use its memory. A worker that is new in a later round uses it too,
+// although the round's store begins empty and the node may have another number.
 #include "trainer/life/inflated_sharing.hpp"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(InflatedSharing, WhoInflatedNothingOffersNothing) {
   const InflatedFiles none = alone.files(worker(0, 0), nullptr);
   EXPECT_FALSE(none.offer);
   EXPECT_FALSE(none.find);
-  round.agent.hang_up();  // nothing is asked of it
+  round.agent.hang_up();  // the closed channel must not be used
   EXPECT_NO_THROW(alone.offer_again(worker(0, 0), round.first));
 }
 

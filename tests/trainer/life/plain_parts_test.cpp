@@ -1,5 +1,5 @@
-// The parts of the loop that are pure values: where a step stands in a run, faults on order, the command line, seeds, and what
-// errors mean.
+// The parts of the loop that are pure values: the position of a step in a run, requested faults, the command line, seeds, and
+// the classification of errors.
 #include <gtest/gtest.h>
 
 #include <c10/util/Exception.h>

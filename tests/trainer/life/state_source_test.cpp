@@ -1,5 +1,5 @@
-// Where a worker's state comes from, seen from one process that is a job of its own: what it holds before a group, in it, and
-// after a peer was lost in the middle of something. What survivors give is seen in tests/whole_program/test_live_recovery.py.
+// The source of a worker's state, seen from one process that is a job by itself: its state before a group, in it, and after a
+// peer was lost during an operation. tests/whole_program/test_live_recovery.py tests the state that survivors send.
 #include "trainer/life/state_source.hpp"
 
 #include <gtest/gtest.h>
@@ -133,7 +133,7 @@ TEST_F(StateSourceTest, aLossInTheUpdateLeavesNothing) {
   EXPECT_EQ(source_.state().stage, Stage::kBetweenSteps);
 }
 
-// Another rank had the sum of an evaluation when the group was lost, and this one, which saves, has it from there.
+// Another rank had the sum of an evaluation when the group was lost. This rank, which saves, has received it from there.
 TEST_F(StateSourceTest, anEvaluationThatCameFromASurvivorIsSavedForTheBest) {
   begin_group();
   std::optional<Workspace> work;
@@ -152,7 +152,7 @@ std::string vit_with(const std::string& keys) {
   return R"({"type": "vit", "n_layer": 1, "n_embd": 4, "patch_size": 1, )" + keys + "}";
 }
 
-// As a run of a version that did not compare model.init with the config next to it.
+// A run of a version that did not compare model.init with the config next to it.
 class OfAnotherModel : public StateSourceTest {
  protected:
   OfAnotherModel() : StateSourceTest(vit_with(R"("n_head": 1, "init": "theirs/w.safetensors")")) {

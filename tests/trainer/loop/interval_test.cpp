@@ -1,4 +1,4 @@
-// How often a checkpoint is worth its time.
+// The interval of checkpoints at which saving costs and expected losses balance.
 #include "trainer/loop/interval.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is recorded of a step and of an evaluation is there once, whoever of the ranks was lost before or after it wrote it.
+// The log has each step and each evaluation once, whichever rank was lost before or after it wrote them.
 #include "trainer/loop/run_log.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ const Evaluation kResult{.figures = {{"loss", 0.5}, {"accuracy", 0.75}}, .sample
 
 class RunLogTest : public testing::Test {
  protected:
-  // Rank 0 begins at that step, after an earlier one was lost.
+  // Rank 0 begins at that step, after an earlier rank 0 was lost.
   RunLog& begins(std::int64_t step) {
     log_.emplace(status_, 0);
     log_->open(RunLayout{folder_.path()}, config_, kFourEpochs, step);
@@ -77,7 +77,7 @@ TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
 }
 
-// Of all workers: their speed times what a sample takes, over the most that their devices can do.
+// Over all workers: their speed times the operations of a sample, divided by the peak of their devices.
 TEST_F(RunLogTest, OperationsASecondAndThePartOfTheMostThatTheyAre) {
   RunLog& log = begins(0);
   EXPECT_FALSE(log.knows_flops());
@@ -87,7 +87,7 @@ TEST_F(RunLogTest, OperationsASecondAndThePartOfTheMostThatTheyAre) {
   log.step({.step = 2, .loss = 1.0, .lr = 0.1});
   log.devices_can(1e15);
   log.step({.step = 3, .loss = 1.0, .lr = 0.1});
-  log.a_sample_takes(0);  // of a model without products
+  log.a_sample_takes(0);  // for a model without matrix products
   EXPECT_TRUE(log.knows_flops());
   log.step({.step = 4, .loss = 1.0, .lr = 0.1});
   const auto steps = entries("step");

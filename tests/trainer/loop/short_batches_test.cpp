@@ -1,4 +1,4 @@
-// The smallest pass of a run, by its sizes, against the shares that the loader makes.
+// The smallest pass of a run, computed from its sizes, compared with the shares that the loader makes.
 #include "trainer/loop/short_batches.hpp"
 
 #include <ATen/ops/zeros.h>

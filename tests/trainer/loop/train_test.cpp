@@ -1,4 +1,5 @@
-// The whole loop in one process: a run that is interrupted and goes on from its checkpoint has the bits of one that was not.
+// The whole loop in one process: a run that is interrupted and resumes from its checkpoint has the bits of an uninterrupted
+// run.
 #include "trainer/loop/train.hpp"
 
 #include <ATen/Parallel.h>
@@ -33,7 +34,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// One of its samples cannot be made, as of a file that was truncated.
+// A source with one sample that cannot be made, as if its file was truncated.
 class DamagedSource : public Source {
  public:
   DamagedSource(std::shared_ptr<const Source> whole, std::int64_t damaged) : whole_(std::move(whole)), damaged_(damaged) {}
@@ -54,7 +55,7 @@ class DamagedSource : public Source {
 class TrainTest : public testing::Test {
  protected:
   TrainTest() {
-    at::set_num_threads(1);  // small tensors: more would only wait for each other
+    at::set_num_threads(1);  // one thread: with small tensors more threads would only wait for each other
     std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
     config_.model.type = ModelConfig::Type::kMlp;
@@ -79,7 +80,7 @@ class TrainTest : public testing::Test {
     Outcome outcome = Outcome::kDone;
   };
 
-  // One process' life in the run directory `name`, from what is there.
+  // The life of one process in the run directory `name`, starting from the state there.
   Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
     StopGate own_gate;
     Status status;
@@ -131,7 +132,7 @@ class TrainTest : public testing::Test {
   std::filesystem::path folder_;
   TrainConfig config_;
   std::int64_t damaged_ = -1;  // a sample of the training set that cannot be made
-  bool of_rank_0_ = true;      // false: as on another rank, which writes no checkpoints
+  bool of_rank_0_ = true;      // false: this rank is one that writes no checkpoints
   Dataset set_;
   Normalization normalization_{0.5, 0.25};
 };
@@ -171,7 +172,7 @@ TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
   }
 }
 
-// Evaluations come at other steps than saves, and the learning rate falls at each but the first.
+// Evaluations and saves come at different steps, and the learning rate falls at each evaluation but the first.
 TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
   config_.optimizer.ema.decay = 0.9;
   config_.eval_every_steps = 3;
@@ -182,7 +183,7 @@ TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
                       .threshold_mode = ScheduleConfig::ThresholdMode::kAbs};
   const Result calm = run("calm");
   EXPECT_EQ(calm.state.values.at("average.updates"), 10);
-  // After steps 3, 5, 6 and 9, and 10, at which an epoch ends.
+  // Evaluations come after steps 3, 5, 6 and 9, and after 10, the end of an epoch.
   EXPECT_EQ(calm.state.values.at("plateau.lr"), 1e-3 / 16);
   for (const int step : {1, 5, 7, 9}) {
     const std::string name = "struck-" + std::to_string(step);
@@ -192,7 +193,7 @@ TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
   }
 }
 
-// And not of the number of ranks: two that hold parts of one model evaluate the same samples.
+// Nor on the number of ranks: two ranks that hold parts of one model evaluate the same samples.
 TEST_F(TrainTest, anEvaluationsBlockIsThatOfTheMesh) {
   const Result result = run("run");
   const auto task = classification(config_);
@@ -229,7 +230,7 @@ TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
   EXPECT_NE(loss(), of_weights);
 }
 
-// Nothing is an improvement on the first evaluation.
+// No evaluation is an improvement on the first one.
 TEST_F(TrainTest, aRunThatGetsNoBetterEndsEarlyAndIsFinished) {
   config_.eval_every_steps = 2;
   config_.early_stopping = {.patience = 2, .min_delta = 100};
@@ -257,7 +258,7 @@ TEST_F(TrainTest, aFailureBeforeAnEarlyEndChangesNothingOfIt) {
   expect_same(run("struck").state, calm.state);
 }
 
-// The evaluation that only the end asks for is not one that a longer run would have had.
+// The evaluation at the end of a run is not one that a longer run would have.
 TEST_F(TrainTest, aRunThatIsMadeLongerHasTheRatesOfOneThatWasLongFromTheBeginning) {
   config_.eval_every_epochs = 0;
   config_.eval_every_steps = 4;
@@ -320,7 +321,7 @@ TEST_F(TrainTest, aSkippedStepIsAStepThatChangesNothing) {
   Result plain = run("plain");
   EXPECT_EQ(plain.state.values, without);
   plain.state.values = calm.state.values;
-  expect_same(plain.state, calm.state);  // the look at the gradients changes no bit
+  expect_same(plain.state, calm.state);  // reading the gradients changes no bit
 }
 
 // The rule that ends a run after too many skipped steps is set so high that it never applies.
@@ -341,7 +342,7 @@ TEST_F(TrainTest, aRunWhoseLastHundredStepsChangedNothingDoesNotEndWell) {
   }
 }
 
-// Between two steps each rank holds the whole state, so the rank that meets the sample saves it, and not rank 0 alone.
+// Between two steps each rank holds the whole state, so the rank with the bad sample saves it, and not rank 0 alone.
 TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   config_.checkpoint = {.every_steps = 1, .keep = 10, .local_dir = {}};
   config_.epochs = 1;
@@ -351,7 +352,7 @@ TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   const at::Tensor labels = set_.labels;
   for (const bool of_rank_0 : {true, false}) {
     of_rank_0_ = of_rank_0;
-    for (const bool damaged : {true, false}) {  // its file, or its label, which the loss finds
+    for (const bool damaged : {true, false}) {  // its file, or its label, which the loss detects
       damaged_ = damaged ? last : -1;
       set_.labels = labels.clone();
       if (!damaged) set_.labels[last] = 9;
@@ -367,7 +368,7 @@ TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   }
 }
 
-// As when a file is truncated that all ranks read: the disk need not hold the same step several times.
+// If a file is truncated that all ranks read, the disk need not hold the same step several times.
 TEST_F(TrainTest, aSecondWriterDoesNotSaveAStepThatIsPublished) {
   const Result result = run("run");
   Status status;
@@ -395,7 +396,7 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
       EXPECT_THROW(
           {
             checkpointing.save(result.state, config_, length, {}, 1, need);
-            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first, and says what came of it
+            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first save, and throws its error
           },
           DivergedError);
       EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / "latest"));
@@ -403,7 +404,7 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
   }
 }
 
-// The agent, which would take a long silence for a hang, hears that it is being written.
+// The agent would take a long silence for a hang, so it is notified during the write.
 TEST_F(TrainTest, theLastSaveSaysThatItMovesWhileItIsWritten) {
   const Result result = run("run");
   FakeAgent agent;
@@ -416,13 +417,14 @@ TEST_F(TrainTest, theLastSaveSaysThatItMovesWhileItIsWritten) {
       {.folder = folder_ / "other", .config = config_.checkpoint, .tell_every = std::chrono::milliseconds(0)}, faults, log,
       status);
   checkpointing.save(result.state, config_, run_length(config_, set_.size()), {}, 1, Checkpointing::Need::kRequired);
-  channel.send(channel::StopReady{});  // the last that it says
+  channel.send(channel::StopReady{});  // its last message
   agent.heard<channel::StopReady>();
   const auto saving = agent.all<channel::PhaseChange>();
   EXPECT_GT(std::ranges::count(saving, channel::Phase::kSaving, &channel::PhaseChange::phase), 2);
 }
 
-// Training stands still for the copy only, so what is written is what was, whatever becomes of the state meanwhile.
+// Training pauses only for the copy. The checkpoint therefore has the state at that time, although training changes it
+// meanwhile.
 TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
   config_.checkpoint.background = true;
   Result result = run("run");
@@ -502,7 +504,7 @@ TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
 }
 
-// Its memory is the host's: no batch is to blame, and training has what it needs.
+// The writer lacks host memory: no batch is to blame, and training itself has enough.
 TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
   try {
     run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));  // at each save
@@ -516,7 +518,7 @@ TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
   EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training went on";
 }
 
-// A later round has begun while this process was not running.
+// A later round has begun while this process was stopped.
 TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
   run("run");
   Result result = run("run");

@@ -1,5 +1,5 @@
-// TensorBoard's event files: the bytes of records, and the files that are made. That the real tensorboard reads them is shown
-// in tests/whole_program/test_readers.py.
+// TensorBoard's event files: the bytes of records, and the files on disk. tests/whole_program/test_readers.py shows that the
+// real tensorboard reads them.
 #include "common/metrics/event_file.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ Event parse_event(const std::string& payload) {
   return event;
 }
 
-// The records of a file, their framing checked.
+// Reads the records of a file and checks their framing.
 std::vector<Event> events_of(const fs::path& file) {
   std::string text = read_text(file);
   std::vector<Event> events;
@@ -132,7 +132,7 @@ TEST(EventFile, StartedOverDropsEverything) {
 
 TEST(EventFile, OpenedLaterSortsBehindTheEarlierOnes) {
   TemporaryFolder folder;
-  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // of a clock that was ahead
+  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // with a clock that was ahead
   for (int opened = 0; opened < 3; ++opened) {
     EventFile file(folder.path(), opened, {});
     EXPECT_EQ(events_of(files_in(folder.path()).back()).at(1).step, opened == 0 ? 0 : opened + 1);
@@ -164,10 +164,10 @@ TEST(EventFile, TellsAFullDiskOnceAndStopsNothing) {
   file.scalars(5, {{"a", 1}});
 
   EXPECT_EQ(told.size(), 1U);
-  EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);  // nothing behind the torn record, where readers stop
+  EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);  // no record after the torn one, where readers stop
 }
 
-// A network's file system that was away for a moment: the file is made a moment later, and has what came before.
+// A network file system was unavailable for a moment: the file is created a little later, and also has the earlier records.
 TEST(EventFile, ThatCannotBeMadeAtFirstIsTriedAgainAndHasAll) {
   TemporaryFolder folder;
   std::vector<std::string> told;

@@ -1,5 +1,5 @@
-// Whatever lines lost ranks did not write, and whoever is lost before they are all added: each sample of each step is in the
-// ledger once.
+// Lost ranks may not have written their lines, and ranks may be lost before all missing lines are added. Still, each sample of
+// each step is in the ledger once.
 #include "trainer/metrics/ledger_gaps.hpp"
 
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ using Samples = std::vector<std::int64_t>;
 
 constexpr std::uint64_t kSeed = 3;
 
-// Three steps an epoch, the last of them of two samples.
+// Three steps per epoch, the last of them with two samples.
 RunLength length() {
   return {.samples_per_epoch = 10, .batch_size = 4, .epochs = 3, .steps_per_epoch = 3, .total_steps = 9};
 }
 
 class LedgerGapsTest : public testing::Test {
  protected:
-  // As rank `rank` of `world` does in training: the lines of the steps (first, last].
+  // The lines that rank `rank` of `world` writes in training for the steps (first, last].
   void trains(int rank, int world, std::int64_t first, std::int64_t last) {
     Ledger ledger(folder_.path(), rank, on_trouble_);
     for (std::int64_t done = first; done < last; ++done) {
@@ -108,7 +108,7 @@ TEST_F(LedgerGapsTest, ASecondLossBeforeAllWasAddedAddsNothingTwice) {
 TEST_F(LedgerGapsTest, LinesOfAnotherGroupAreNotTheirs) {
   for (int rank = 0; rank < 4; ++rank) trains(rank, 4, 0, 2);
   for (int rank = 0; rank < 2; ++rank) trains(rank, 2, 2, 4);
-  // Four again; rank 3, whose newest line is of step 2, is lost before its first one.
+  // Four ranks again. Rank 3, whose newest line is of step 2, is lost before it writes a new one.
   const GroupBefore again{.world = 4, .since = 4};
   for (int rank = 0; rank < 3; ++rank) trains(rank, 4, 4, 5);
   EXPECT_EQ(gaps(again, 3, 4), (Gaps{{3, 4}}));
@@ -121,7 +121,7 @@ TEST_F(LedgerGapsTest, StepsOfAnEarlierInvocationAreNotItsBusiness) {
   EXPECT_EQ(gaps({.world = 2, .started_from = 3}, 0, 2), (Gaps{{0, 3}}));
 }
 
-// The others' files are on their nodes' own disks; what this one lacks it has from its own.
+// The other ranks' files are on their nodes' own disks. So a rank fills only the gap of its own file.
 TEST_F(LedgerGapsTest, AFileThatIsNotThereIsAnotherNodesUnlessItIsOnesOwn) {
   EXPECT_EQ(gaps({.world = 4, .since = 2}, 1, 2), (Gaps{{1, 2}}));
 }

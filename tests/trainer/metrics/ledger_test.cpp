@@ -1,4 +1,4 @@
-// The ledger keeps exactly the steps that count, whatever a crash left in the files.
+// The ledger keeps exactly the steps that count, whatever lines a crash left in the files.
 #include "trainer/metrics/ledger.hpp"
 
 #include <gtest/gtest.h>

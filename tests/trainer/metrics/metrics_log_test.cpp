@@ -1,4 +1,4 @@
-// metrics.jsonl: lines that are written, kept and cut, and a disk that is full.
+// metrics.jsonl: writing, keeping and cutting lines, and a full disk.
 #include "common/metrics/metrics_log.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using test::read_text;
 using test::TemporaryFolder;
 using test::write_text;
 
-// The trouble that was told, one line each.
+// The reported errors, one per line.
 struct Troubles {
   std::vector<std::string> told;
   std::function<void(const std::string&)> teller() {
@@ -39,7 +39,7 @@ std::vector<json> records(const std::filesystem::path& file) {
   return found;
 }
 
-// What is left of `text` after opening at this step.
+// The part of `text` that is left after opening at this step.
 std::string left_of(const std::string& text, std::int64_t resume_step) {
   TemporaryFolder folder;
   Troubles troubles;
@@ -92,7 +92,7 @@ TEST(MetricsLog, AppendsAcrossOpenings) {
 TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   TemporaryFolder folder;
   Troubles troubles;
-  std::filesystem::create_directory(folder / "m");  // in its place
+  std::filesystem::create_directory(folder / "m");  // a folder in place of the file
   MetricsLog log(folder / "m", 10, troubles.teller());
   log.write("step", {{"step", 11}});
   std::filesystem::remove(folder / "m");
@@ -106,8 +106,8 @@ TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   EXPECT_EQ(troubles.told.size(), 1U);
 }
 
-// A network's file system has lost the file that is open (ESTALE); its path leads to another one, or to none. No record of
-// these is missing: what could not be written goes where the next one goes.
+// A network file system has lost the open file (ESTALE), and its path leads to another file or to none. These records are not
+// lost: a record that could not be written goes to the same file as the next one.
 TEST(MetricsLog, GoesOnInANewFileWhenTheOneThatIsOpenIsStale) {
   TemporaryFolder folder;
   Troubles troubles;
@@ -147,7 +147,7 @@ TEST(MetricsLog, CutsTornLinesAndWhatIsNoRecord) {
             "{\"step\":10}\n{\"step\":11}\n");
 }
 
-// Files of this process can't grow beyond `bytes`, as on a full disk.
+// Limits files of this process to `bytes`, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -173,7 +173,7 @@ TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
   MetricsLog log(folder / "m", 0, troubles.teller());
   log.write("step", {{"step", 1}});
   {
-    const FileSizeLimit limit(100);  // the second line fits in part, the third not at all
+    const FileSizeLimit limit(100);  // only a part of the second line fits, and nothing of the third
     log.write("step", {{"step", 2}, {"text", std::string(80, 'x')}});
     log.write("step", {{"step", 3}, {"text", std::string(80, 'x')}});
   }
@@ -187,7 +187,7 @@ TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
   EXPECT_EQ(found[1]["step"], 4);
 }
 
-// Without a reader of the pipe the start would wait for ever.
+// Opening a pipe without a reader would block the start for ever.
 TEST(MetricsLog, APipeIsNotWaitedFor) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "m").c_str(), 0600), 0);

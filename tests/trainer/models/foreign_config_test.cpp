@@ -1,4 +1,4 @@
-// A config.json next to weights, compared with the model of this run: what shapes do not show.
+// A config.json next to weights, compared with the model of this run, for differences that shapes do not show.
 #include "trainer/models/foreign_config.hpp"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ json of_llama(const json& more) {
   return value;
 }
 
-// What the comparison says; each text is part of it. An empty text: nothing may be said.
+// The message of the comparison must contain each text. An empty text: there must be no message.
 void expect(const json& theirs, const TrainConfig& config, const std::vector<std::string>& texts) {
   const std::string found = foreign_contradictions(theirs, config);
   EXPECT_EQ(found.empty(), texts.empty()) << theirs << ": " << found;
@@ -109,7 +109,7 @@ TEST(ForeignConfig, AFamilyThatComputesSomethingElseIsRefusedByName) {
   expect({{"architecture", "resnetblur18"}}, resnet, {"\"resnetblur18\" there"});
 }
 
-// A file of somebody else: nothing in it may be taken for a number, or fill a message.
+// A file from another source: no value in it may be taken for a number or fill a message.
 TEST(ForeignConfig, ValuesOfAnotherTypeAreErrorsAndQuotedInShort) {
   expect(of_gpt2({{"n_head", "four"}}), gpt(), {"n_head is \"four\" there, expected a number"});
   expect(of_llama({{"rope_parameters", 7}}), llama(), {"rope_parameters is 7 there, expected an object"});

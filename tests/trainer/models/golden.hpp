@@ -1,4 +1,4 @@
-// What PyTorch gives (golden.json, written by make_golden.py), for the tests of this folder.
+// PyTorch's values (golden.json, written by make_golden.py) for the tests of this folder.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// The language models against the same networks in Python with their attention written out (golden.json), their names, and what
-// they begin with.
+// The language models, their names and their initial weights, compared with the same networks in Python, whose attention is
+// written out (golden.json).
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/Parallel.h>
@@ -27,7 +27,7 @@ ModelConfig small_gpt() {
   return {.type = ModelConfig::Type::kGpt, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// As in make_golden.py.
+// The same formula as in make_golden.py.
 std::shared_ptr<Gpt> with_closed_form() {
   const c10::NoGradGuard no_grad;
   const auto model = make_gpt(small_gpt(), kVocabulary, kPositions, 1);

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
+"""Writes golden.json next to itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
 
-Weights are a closed form that the C++ tests repeat. Of the picture models value i of the k-th parameter is mixed(i, k), integers
-that look random; weights of norms are 1 + that. Sines are too regular for them: over four values that are nearly equal, the batch
-norms of resnet50 made 1e-3 of the last bit, in which processors differ. Of the language models it is sin(i + k) * 0.05 in double,
-rounded to float32. Logits are computed in double: in float32 the twenty batch norms over four values make
-1e-3 of what kernels of different CPUs round differently. "eval" comes after "train", so it shows the running statistics of one
-forward.
-Run it with a Python that has torch; the C++ tests only read the file.
+Weights have a closed form that the C++ tests repeat. In the image models, value i of the k-th parameter is mixed(i, k), integers that look random;
+weights of norms are 1 + that. Sines are too regular for them: over four values that are nearly equal, the batch norms of resnet50 turned the last
+bit, in which processors differ, into 1e-3. In the language models, value i is sin(i + k) * 0.05 in double, rounded to float32. Logits are computed in
+double: in float32 the twenty batch norms over four values turn the rounding differences between kernels of different CPUs into 1e-3. "eval" comes
+after "train", so it shows the running statistics of one forward pass. Run it with a Python that has torch; the C++ tests only read the file.
 """
 
 import json
@@ -48,7 +46,8 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision's, its shortcut made before the block as its _make_layer does. Without a convolution: the shortcut of He et al. for CIFAR."""
+    """torchvision's BasicBlock. Its shortcut is made before the block, as in torchvision's _make_layer. Without a convolution it is the shortcut of
+    He et al. for CIFAR."""
 
     def __init__(self, inputs, width, stride, convolution):
         super().__init__()
@@ -71,7 +70,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """torchvision's, likewise."""
+    """torchvision's Bottleneck, with its shortcut made before the block as well."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -134,7 +133,7 @@ class Conv1d(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its attention written out."""
+    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel and with its attention written out."""
 
     def __init__(self, layers, heads, width, vocabulary, positions):
         super().__init__()
@@ -170,7 +169,8 @@ class RmsNorm(nn.Module):
 
 
 class Llama(nn.Module):
-    """With the names of Hugging Face's LlamaForCausalLM; each query's head with a copy of its keys and values, pairs turned as complex numbers."""
+    """Llama with the names of Hugging Face's LlamaForCausalLM. Each query's head has a copy of its keys and values, and pairs are rotated as complex
+    numbers."""
 
     def __init__(self, layers, heads, shared_heads, width, inner, vocabulary):
         super().__init__()
@@ -235,7 +235,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """Names, layout and initial weights of timm's VisionTransformer; its squares are cut and multiplied by hand."""
+    """Names, layout and initial weights of timm's VisionTransformer. Its patches are cut and multiplied by hand."""
 
     def __init__(self, channels, height, width, classes, patch=4, layers=2, heads=2, wide=8):
         super().__init__()

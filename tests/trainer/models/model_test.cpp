@@ -1,4 +1,4 @@
-// The models against the same networks in Python (golden.json): names, shapes, seeded weights and logits.
+// The models compared with the same networks in Python (golden.json): names, shapes, seeded weights and logits.
 #include "trainer/models/model.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -34,7 +34,7 @@ ModelConfig config_of(const std::string& name) {
   return {.type = kTypes.at(name), .hidden = {20, 12}, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// As in make_golden.py.
+// The same formula as in make_golden.py.
 at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   const at::Tensor values = at::empty(shape, at::kFloat);
   const std::span<float> all(values.mutable_data_ptr<float>(), static_cast<std::size_t>(values.numel()));
@@ -47,7 +47,7 @@ at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   return values;
 }
 
-// Batch norm of a map of one pixel has one value per channel of each sample.
+// For a map of one pixel, batch norm has one value per channel and sample.
 TEST(SmallestBatch, IsTwoWhereTheLastMapsAreOnePixel) {
   const auto smallest = [](const char* name, std::int64_t side) {
     return smallest_batch_of(config_of(name), {.channels = 1, .height = side, .width = side});
@@ -63,7 +63,7 @@ TEST(SmallestBatch, IsTwoWhereTheLastMapsAreOnePixel) {
 class ModelTest : public testing::TestWithParam<std::string> {
  protected:
   ModelTest() {
-    at::set_num_threads(1);  // as the golden numbers were made
+    at::set_num_threads(1);  // as for the golden values
     for (const Json& entry : golden()["models"]) {
       if (entry["name"] == GetParam()) {
         golden_ = entry;
@@ -143,7 +143,7 @@ TEST_P(ModelTest, HasTheSameBitsForTheSameSeed) {
   EXPECT_FALSE(first[0].equal(other[0]));
 }
 
-// What does not fit the device is refused by the device, and before anything is drawn for it on the host.
+// The device refuses a model that does not fit, before the host draws any random numbers for it.
 TEST(MakeModel, TakesTheDevicesMemoryFirst) {
   if (at::globalContext().hasCUDA()) GTEST_SKIP() << "this needs a device that has no memory at all";
   const ModelConfig huge{.type = ModelConfig::Type::kMlp, .hidden = {400'000, 400'000}, .init = {}};  // 640 GB
@@ -155,7 +155,7 @@ TEST(MakeModel, TakesTheDevicesMemoryFirst) {
   }
 }
 
-// Of the others, what is small is moved there when it is made, which the device "meta" does not allow.
+// Small parts of the other models are moved to the device when they are made, which the device "meta" does not allow.
 TEST(Mlp, IsMadeOnItsDevice) {
   const auto model = make_model({.type = ModelConfig::Type::kMlp, .hidden = {20}, .init = {}}, {1, 8, 8}, 10, 42, c10::kMeta);
   for (const auto& parameter : model->named_parameters()) EXPECT_TRUE(parameter->is_meta()) << parameter.key();
@@ -167,7 +167,7 @@ TEST_P(ModelTest, LeavesTheDefaultGeneratorAsFound) {
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(before));
 }
 
-// The generator's blocks have 624 words: within one, across borders, and from the middle of one.
+// The generator's blocks have 624 words: the test draws within one, across borders, and from the middle of one.
 TEST(SkippedDraws, LeaveTheGeneratorAsDrawsDo) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = generator.get_state();
@@ -227,7 +227,7 @@ TEST(Mlp, MayHaveNoHiddenLayer) {
   EXPECT_EQ(model->forward(mixed({5, 1, 2, 2}, 0)).sizes(), (std::vector<std::int64_t>{5, 3}));
 }
 
-// Its matrices would have rank times the layer's sides: any memory, for what learns no more.
+// The update's matrices would have rank times the layer's sides: unlimited memory, without learning more.
 TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
   const auto refusal = [](std::int64_t rank, std::vector<std::string> modules) -> std::string {
     try {

@@ -1,4 +1,4 @@
-// What a model computes in: autocast ends where it began, memory layouts change no weight, and the text says what is true.
+// The precision of a model: autocast ends where it began, memory layouts change no weight, and the description is correct.
 #include "trainer/models/precision.hpp"
 
 #include <ATen/Context.h>
@@ -93,8 +93,8 @@ TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
   EXPECT_TRUE(at::allclose(forward(*model, images(), true), forward(*plain, images(), false), 1e-4, 1e-5));
 }
 
-// With one channel contiguous() changes nothing, and a kernel that goes by the strides takes the layout for the other one: on a
-// GPU the first batch norm then ran in the slow one.
+// With one channel contiguous() changes nothing, and a kernel that reads the strides assumes the other layout. On a GPU the
+// first batch norm then ran in its slow version.
 TEST(Precision, ChannelsLastIsSeenAlsoWithOneChannelAndWithOnePixel) {
   const auto suggested = [](const at::Tensor& tensor) { return tensor.suggest_memory_format(); };
   EXPECT_EQ(suggested(images().contiguous(at::MemoryFormat::ChannelsLast)), at::MemoryFormat::Contiguous)
@@ -112,7 +112,7 @@ TEST(Precision, ChannelsLastIsSeenAlsoWithOneChannelAndWithOnePixel) {
   }
 }
 
-// PyTorch lets convolutions use TF32 unless told otherwise.
+// By default PyTorch lets convolutions use TF32.
 TEST(Precision, Fp32IsFp32InConvolutionsAsWell) {
   use_precision(Precision::kFp32);
   EXPECT_FALSE(at::globalContext().allowTF32CuDNN());

@@ -1,4 +1,4 @@
-// A block that is computed again has the bits of one that keeps what it computed: gradients, and what is drawn afterwards.
+// A recomputed block has the bits of one that keeps its activations: the gradients, and the random numbers drawn afterwards.
 #include "trainer/models/recomputed.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

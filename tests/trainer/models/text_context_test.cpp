@@ -1,4 +1,5 @@
-// What a token sees: a model that keeps keys and values, and one with several texts in its window, beside plain passes.
+// The context of a token: a model that caches keys and values, and one with several texts in its window, compared with plain
+// passes.
 #include "trainer/models/text_context.hpp"
 
 #include <ATen/Parallel.h>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kTokenKinds = 11, kMostTokens = 16;
 
-// Weights 20 times as large as first ones, so that what is seen matters.
+// Weights 20 times as large as initial ones, so that the context has a visible effect.
 std::vector<std::shared_ptr<Gpt>> both_models(at::ScalarType type) {
   const c10::NoGradGuard no_grad;
   at::set_num_threads(1);
@@ -38,7 +39,7 @@ std::vector<std::shared_ptr<Gpt>> both_models(at::ScalarType type) {
   return models;
 }
 
-// The sums of the products are made in another order, by other kernels.
+// Other kernels sum the products in another order.
 double tolerance(at::ScalarType type) {
   return type == at::kDouble ? 1e-12 : 1e-5;
 }

@@ -1,4 +1,4 @@
-// The factor of each rule, and where it reaches the learning rate.
+// The factor of each rule, and the places where it changes the learning rate.
 #include "trainer/optim/batch_rule.hpp"
 
 #include <gtest/gtest.h>

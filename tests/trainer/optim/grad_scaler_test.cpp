@@ -1,4 +1,4 @@
-// The rule of the loss scale against PyTorch's own kernels, over a row of steps.
+// The rule of the loss scale compared with PyTorch's own kernels, over a series of steps.
 #include "trainer/optim/grad_scaler.hpp"
 
 #include <ATen/ops/_amp_update_scale.h>
@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 namespace {
 
 TEST(GradScaler, ScaleIsThatOfPyTorchsKernelAfterEachStep) {
-  // Factors that are no powers of two, and a scale that can't grow further.
+  // Factors that are not powers of two, and a scale that can't grow further.
   for (const double init : {65536.0, 3e38}) {
     const GradScalerConfig config{.init_scale = init, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3};
     GradScale ours = begin_grad_scale(config);

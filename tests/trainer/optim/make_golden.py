@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
+"""Writes golden.json next to itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
 factors of its schedules, the moving average of swa_utils, and learning rates of ReduceLROnPlateau.
 
 Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
@@ -81,7 +81,7 @@ for name, make, config, absent in [
     })
 
 class Lion(torch.optim.Optimizer):
-    """Chen et al. 2023, algorithm 2, a tensor at a time."""
+    """Chen et al. 2023, algorithm 2, one tensor at a time."""
 
     def __init__(self, parameters, lr, betas, weight_decay):
         super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
@@ -109,7 +109,7 @@ for config, absent in [({"lr": 0.001, "betas": (0.9, 0.99), "weight_decay": 0.0}
     parameters, state = run(make_lion, {tuple(a) for a in absent})
     golden["lion"].append({**config, "absent": absent, "parameters": parameters, "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES)))})
 
-# p1 is in a group of its own, p0 and p2 have the optimizer's settings.
+# p1 has its own group, p0 and p2 have the optimizer's settings.
 for name, make, config in [
     ("sgd", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}),
     ("adamw", torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
@@ -134,7 +134,7 @@ for limit in [0.5, 0.01, 10.0]:
 
 
 def factors(make, steps):
-    """Of each step, with a learning rate of 1."""
+    """The factor of each step, with a learning rate of 1."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = make(optimizer)
     values = []
@@ -186,7 +186,7 @@ for decay in [0.999, 0.9, 0.3]:
         steps.append(hexes(averaged.module.parameters()))
     golden["ema"].append({"decay": decay, "averages": steps})
 
-# A figure that falls, stays, rises and falls again, with a NaN in it.
+# A metric that falls, stays, rises and falls again, with one NaN.
 FIGURES = [1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.8, 0.8, 0.81, math.nan, 0.79, 0.79, 0.79, 0.7, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]
 for settings in [
     {"patience": 1},

@@ -1,4 +1,4 @@
-// The optimizers against PyTorch's, bit for bit (golden.json), and the state that is saved and loaded.
+// The optimizers compared with PyTorch's, bit for bit (golden.json), and their saved and loaded state.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/ops/empty.h>
@@ -110,7 +110,7 @@ TEST(Lion, EqualsAPlainOneInPythonBitForBit) {
   }
 }
 
-// p1 in a group of its own.
+// p1 has its own group.
 TEST(Groups, EqualPythonsBitForBit) {
   for (const Json& entry : golden()["groups"]) {
     const bool sgd = entry["type"] == "sgd";
@@ -197,7 +197,7 @@ TEST(ClipGradNorm, EqualsPythonsBitForBit) {
   }
 }
 
-// The coefficient of a GPU's gradients is never read by the host; the arithmetic is the same, so a CPU shows it.
+// On a GPU the host never reads the clipping coefficient. The arithmetic is the same, so the test runs on a CPU.
 TEST(ClipGradNorm, EnqueuedOnTheDeviceHasTheSameBits) {
   for (const Json& entry : golden()["clip"]) {
     const auto parameters = fresh_parameters();
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(All, StateTest,
                                                          .groups = {{.parameters = "p2", .lr_scale = 0.5},
                                                                     {.parameters = "p*1", .weight_decay = 0.1}}}));
 
-// Given a run saved after step k and loaded into a fresh optimizer, the rest gives the same bits.
+// A run that is saved after step k and loaded into a new optimizer continues with the same bits.
 TEST_P(StateTest, ResumesBitForBit) {
   const OptimizerConfig& config = GetParam();
   const auto straight = fresh_parameters();
@@ -330,8 +330,8 @@ TEST(Misfit, IsABoundedListOfNames) {
             "w28, w29 and 5 more");
 }
 
-// A parameter whose first gradient comes late starts its buffer with it, as PyTorch's momentum does: no update by momentum *
-// nothing.
+// If a parameter's first gradient comes late, its buffer starts as that gradient, like PyTorch's momentum: there is no update
+// from an empty buffer times momentum.
 TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.5};
   const std::vector<NamedTensor> parameters{{"early", at::zeros({2}).requires_grad_()},
@@ -349,8 +349,8 @@ TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);  // buffer 0.5 * 4 + 4
 }
 
-// A rank that was given its state computes the bits of one that made all steps, also of gradients of -0, as of a dead ReLU:
-// otherwise a replaced worker is taken for one with a broken memory.
+// A rank that received its state computes the same bits as one that made all steps, even for gradients of -0, which a dead ReLU
+// gives. Otherwise a replaced worker would be taken for one with corrupt memory.
 TEST(Sgd, ASignOfZeroDoesNotTellALoadedStateFromAnother) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.9};
   const auto buffer_after = [&](bool loads) {

@@ -1,4 +1,4 @@
-// Learning rates by plateau against PyTorch's, bit for bit (golden.json), and when a run has waited long enough.
+// Learning rates by plateau compared with PyTorch's, bit for bit (golden.json), and the end of a run without improvement.
 #include "trainer/optim/plateau.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Plateau, TheNameSaysWhatIsBetterUnlessItIsSaid) {
   EXPECT_FALSE(higher_is_better(FigureMode::kMin, "accuracy"));
 }
 
-// The number of evaluations after which the run ends; 0: it doesn't.
+// The number of evaluations after which the run ends; 0: it does not end.
 std::size_t ends_after(const EarlyStoppingConfig& config, const std::vector<double>& figures) {
   Waiting waiting = begin_waiting(config);
   for (std::size_t i = 0; i < figures.size(); ++i) {

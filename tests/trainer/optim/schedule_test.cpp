@@ -1,4 +1,4 @@
-// The schedules' closed forms at their corners.
+// The schedules' closed forms at their corner points.
 #include "trainer/optim/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(Schedule, SurvivesAnEpochOfNoSteps) {
   EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
 }
 
-// Its values are those of a learning rate of 1, some of them by recurrence.
+// PyTorch's values for a learning rate of 1, some of them computed by recurrence.
 TEST(Schedule, IsPyTorchsWhereItHasOne) {
   const std::map<std::string, Type> types{
       {"one_cycle", Type::kOneCycle}, {"polynomial", Type::kPolynomial}, {"warmup_stable_decay", Type::kWarmupStableDecay}};

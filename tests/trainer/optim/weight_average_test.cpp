@@ -1,4 +1,5 @@
-// The moving average of the weights against torch.optim.swa_utils.AveragedModel, bit for bit (golden.json), and in their place.
+// The moving average of the weights compared with torch.optim.swa_utils.AveragedModel, bit for bit (golden.json), and its use
+// in place of the weights.
 #include "trainer/optim/weight_average.hpp"
 
 #include <ATen/ops/empty.h>

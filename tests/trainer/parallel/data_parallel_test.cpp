@@ -1,5 +1,5 @@
-// Data-parallel training in real processes, against closed forms: gradients are means over the ranks, state is rank 0's, and a
-// run that was interrupted after any step goes on bit for bit as the one that wasn't.
+// Data-parallel training in real processes, compared with closed forms: gradients are means over the ranks, the state is rank
+// 0's, and a run that is interrupted after any step continues with the bits of an uninterrupted one.
 #include "trainer/parallel/data_parallel.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -50,7 +50,7 @@ TEST(DataParallel, MeansGradientsOverRanks) {
       linear_step(parallel, {w.tensor, v.tensor}, at::full({4}, 3.0 * rank->environment.rank + step));
       // (3 * 0 + 3 * 1 + 3 * 2) / 3 + step
       EXPECT_TRUE(w.tensor.grad().allclose(at::full({4}, 3.0 + step))) << w.tensor.grad();
-      EXPECT_TRUE(v.tensor.grad().allclose(w.tensor.grad()));  // not bitwise: it has another place in the bucket
+      EXPECT_TRUE(v.tensor.grad().allclose(w.tensor.grad()));  // not bitwise: it has another position in the bucket
       parallel.zero_grad();
       EXPECT_FALSE(w.tensor.grad().defined());
     }
@@ -86,7 +86,7 @@ TEST(DataParallel, StartsFromRank0sStateAndKeepsItsBuffers) {
   EXPECT_EQ(count.tensor.item<std::int64_t>(), 6);
 }
 
-// The state is 4 parameters and 3 buffers on each of three ranks; `odd` is what the last rank has for the last of the buffers.
+// The state is 4 parameters and 3 buffers on each of three ranks; `odd` is the last rank's value for the last buffer.
 std::int64_t collectives_to_start(const Rank& rank, double odd) {
   const auto w = parameter("w", at::arange(4, at::kFloat));
   const NamedTensor mean{"mean", at::full({3}, 10.0)};
@@ -166,7 +166,8 @@ TEST(DataParallel, AStaticGraphThatChangesHasItsOwnAdvice) {
     FAIL() << "expected an error";
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
-    EXPECT_TRUE(text.starts_with("the backward pass gave 1 of 2")) << text;  // who says it is added where it is reported
+    EXPECT_TRUE(text.starts_with("the backward pass gave 1 of 2")) << text;  // the sender's name is added where the error is
+                                                                             // reported
     EXPECT_NE(text.find("\"static_graph\": false"), std::string::npos) << text;
   }
 }
@@ -196,7 +197,7 @@ TEST(DataParallel, FindsUnusedParametersWhenAsked) {
   const auto a = parameter("a", at::ones({4})), b = parameter("b", at::ones({4}));
   DataParallel parallel({a, b}, {}, rank->group, config);
   for (int step = 0; step < 3; ++step) {
-    // Rank 0 uses a, rank 1 uses both: b's gradient is rank 1's half; in the last step nobody uses b.
+    // Rank 0 uses a, and rank 1 uses both: b's gradient is half of rank 1's. In the last step no rank uses b.
     const bool both = rank->environment.rank == 1 && step < 2;
     linear_step(parallel, both ? std::vector{a.tensor, b.tensor} : std::vector{a.tensor}, at::full({4}, 2.0));
     EXPECT_TRUE(a.tensor.grad().equal(at::full({4}, 2.0)));
@@ -251,7 +252,7 @@ TEST(DataParallel, RefusesABucketOrderOfAnotherModel) {
   if (rank->environment.rank == 0) {
     EXPECT_THROW(construct(), BadCheckpointError);
   } else {
-    EXPECT_ANY_THROW(construct());  // rank 0's order is everybody's: this one only sees it leave
+    EXPECT_ANY_THROW(construct());  // all ranks use rank 0's order; this rank only sees it leave
   }
 }
 
@@ -275,7 +276,7 @@ TEST(DataParallel, ALostPeerIsToldByTheBackward) {
 constexpr int kSteps = 6;
 constexpr std::int64_t kIn = 60, kHidden = 300, kBatch = 8;
 
-// Numbers without a pattern, the same everywhere, different for each seed.
+// Numbers without a pattern, the same on every rank and different for each seed.
 at::Tensor noise(at::IntArrayRef shape, std::int64_t seed) {
   std::int64_t count = 1;
   for (const auto size : shape) count *= size;
@@ -285,7 +286,7 @@ at::Tensor noise(at::IntArrayRef shape, std::int64_t seed) {
 }
 
 struct Network {
-  // Defined in an order that isn't the reverse of the order in which gradients arrive.
+  // The order of definition is not the reverse of the order in which gradients arrive.
   std::vector<NamedTensor> parameters{parameter("last.weight", noise({kHidden, 10}, 3) * 0.3),
                                       parameter("fc1.weight", noise({kIn, kHidden}, 1) * 0.3),
                                       parameter("fc2.weight", noise({kHidden, kHidden}, 2) * 0.3),
@@ -342,7 +343,7 @@ void expect_resumes_bitwise(const Rank& rank, const DdpConfig& config, int micro
     EXPECT_EQ(orders[at_stop], orders.back());
     Network resumed;
     resumed.load(states[at_stop]);
-    // Only rank 0 needs to know the order.
+    // Only rank 0 needs the order.
     DataParallel parallel(resumed.parameters, {}, rank.group, config,
                           rank.environment.rank == 0 ? orders[at_stop] : BucketOrder{});
     for (int step = stop; step < kSteps; ++step) {
@@ -367,7 +368,8 @@ TEST(DataParallel, ResumesBitwiseAfterAnyStepWithThreeRanks) {
   if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, small_buckets(), 1);
 }
 
-// Why the order is saved: if this ever fails, Gloo's sums no longer depend on places, and the tests here prove nothing.
+// This shows why the order is saved. If it ever fails, Gloo's sums no longer depend on positions, and the tests here prove
+// nothing.
 TEST(DataParallel, AnotherBucketOrderGivesOtherBitsWithThreeRanks) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
@@ -405,7 +407,7 @@ TEST(DataParallel, ResumesBitwiseWithAStaticGraphAndAccumulation) {
   if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, config, 3);
 }
 
-// With two ranks a sum has the same bits at every place in a bucket.
+// With two ranks a sum has the same bits at every position in a bucket.
 TEST(DataParallel, AStaticGraphAccumulatesAsAnyOther) {
   const auto rank = as_rank_of(2);
   if (!rank) return;

@@ -1,5 +1,5 @@
-// A group is broken while a rank waits in it for another one that lives, or while it is being made with one that never
-// connects, and the next group works.
+// A group is broken while a rank waits in it for another live rank, or while it is being formed with a rank that never
+// connects. The next group works.
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <ATen/ops/full.h>
@@ -27,9 +27,10 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-[[maybe_unused]] const auto kBefore = ::signal(SIGPIPE, SIG_IGN);  // as ddptrain does: broken pipes are what this is about
-// Two ranks are two threads here. torch's record of collectives is one for the process, and a new group is put into it without
-// a lock (FlightRecorder::recordWithResetEnabled in torch 2.11): two at once crashed one run in 400. A worker has one group.
+[[maybe_unused]] const auto kBefore = ::signal(SIGPIPE, SIG_IGN);  // as in ddptrain, since this test is about broken pipes
+// Two ranks are two threads here. torch has one record of collectives per process, to which a new group is added without a lock
+// (FlightRecorder::recordWithResetEnabled in torch 2.11). Two groups made at the same time crashed one run in 400. A worker has
+// only one group.
 [[maybe_unused]] const auto kNoRecord = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 
 void expect_sum_of_two(const Rank& rank) {
@@ -38,7 +39,7 @@ void expect_sum_of_two(const Rank& rank) {
   EXPECT_TRUE(tensors[0].equal(at::full({10}, 3.0)));
 }
 
-// NCCL's part is played: who waits for it gets no error, only numbers, once it is aborted.
+// A stand-in for NCCL: after an abort a waiting rank gets no error, only arbitrary numbers.
 class SilentBackend final : public c10d::Backend {
  public:
   SilentBackend() : Backend(0, 2) {}
@@ -59,7 +60,7 @@ TEST(GroupBreaker, AbortsTheGroupOfTheGpusOnceWhenItIsBroken) {
   const auto backend = c10::make_intrusive<SilentBackend>();
   breaker.aborts(backend);
   breaker.break_group();
-  breaker.break_group();  // a second promise would throw
+  breaker.break_group();  // setting the promise a second time would throw
   backend->aborted.get_future().wait();
   breaker.mend();
   EXPECT_FALSE(breaker.ends_in_silence()) << "the next group may have none";
@@ -99,7 +100,7 @@ TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
   expect_sum_of_two(*rank);
 }
 
-// A store in which a rank says where it is, and ends before it connects to anybody.
+// A store in which a rank publishes its address, and ends before it connects to another rank.
 class StoreOfOneWhoEnds final : public c10d::HashStore {
  public:
   explicit StoreOfOneWhoEnds(c10::intrusive_ptr<c10d::Store> all) : all_(std::move(all)) {}
@@ -119,7 +120,7 @@ WorkerEnvironment rank_of_two(int rank) {
   return environment;
 }
 
-// What the making of a group ended with: "" when it succeeded.
+// The error with which the formation of a group ended; "" when it succeeded.
 std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, GroupBreaker* breaker) {
   try {
     make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, breaker);
@@ -129,14 +130,14 @@ std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, i
   }
 }
 
-// A group may also have been made: with a connection that has ended.
+// The group may also have been formed, with a connection that has already ended.
 testing::AssertionResult ended_at_once(const std::string& how) {
   if (how.find("imeout") == std::string::npos && how.find("imed out waiting") == std::string::npos)
     return testing::AssertionSuccess();
   return testing::AssertionFailure() << how;
 }
 
-// Whether a rank connects or waits to be connected to depends on its port, so it is tried often.
+// The port of a rank decides whether it connects or accepts, so the test runs several times.
 TEST(GroupBreaker, EndsTheWaitForARankThatDiedBeforeItConnected) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int generation = 0; generation < 10; ++generation) {
@@ -160,7 +161,7 @@ TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
     auto first = std::async(std::launch::async, make, 0);
     auto second = std::async(std::launch::async, make, 1);
     while (connecting < 2 * (generation + 1)) std::this_thread::yield();
-    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // now earlier, now later
+    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // at a varying time
     breaker.break_group();
     EXPECT_TRUE(ended_at_once(first.get()));
     EXPECT_TRUE(ended_at_once(second.get()));
@@ -169,7 +170,7 @@ TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
 
 enum class Message { kSum, kOneWay };
 
-// What the exchange of a large message ended with: "" when it was finished before the group broke.
+// The error with which the exchange of a large message ended; "" if it finished before the group broke.
 std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, Message message,
                       std::atomic<int>& begun, GroupBreaker& breaker) {
   auto group = make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, &breaker);
@@ -187,7 +188,10 @@ std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, in
   } catch (const std::exception& error) {
     ended = error.what();
   }
-  if (!breaker.collectives().all_ended(std::chrono::milliseconds(50))) std::ignore = group.release();  // it would be waited for
+  if (!breaker.collectives().all_ended(std::chrono::milliseconds(50)))
+    std::ignore = group.release();  // its destructor would
+                                    // wait for the
+                                    // collective
   return ended;
 }
 
@@ -202,7 +206,7 @@ TEST(GroupBreaker, EndsAnExchangeInTheMiddleOfAMessage) {
     };
     auto first = rank(0), second = rank(1);
     while (begun < 2) std::this_thread::yield();
-    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // now earlier, now later
+    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // at a varying time
     breaker.break_group();
     EXPECT_TRUE(ended_at_once(first.get())) << generation;
     EXPECT_TRUE(ended_at_once(second.get())) << generation;
@@ -259,13 +263,13 @@ TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
     rank->group->allreduce(tensors)->wait();
   };
   EXPECT_ANY_THROW(work());
-  breaker.mend();  // it has looked at all sockets and answered once, at least
+  breaker.mend();  // it has checked all sockets and answered once, at least
   before.expect_undisturbed();
   after.expect_undisturbed();
 }
 
-// Of sockets that came into being while a group was made, these are no TCP's: a listener of the machine's own, and what two
-// processes of it talk over.
+// These sockets were also created while a group was formed, but are not TCP: a local listener, and a pair of connected local
+// sockets.
 TEST(GroupBreaker, LeavesAloneWhatIsNoTcp) {
   GroupBreaker breaker(2);
   std::array<int, 2> pair{-1, -1};
@@ -280,7 +284,7 @@ TEST(GroupBreaker, LeavesAloneWhatIsNoTcp) {
     ASSERT_EQ(::listen(listener, 5), 0);
   }
   breaker.break_group();
-  breaker.mend();  // it has looked at all sockets and answered once, at least
+  breaker.mend();  // it has checked all sockets and answered once, at least
   char byte = 'a';
   EXPECT_EQ(::send(pair[0], &byte, 1, MSG_NOSIGNAL), 1);
   EXPECT_EQ(::recv(pair[1], &byte, 1, 0), 1);
@@ -289,7 +293,8 @@ TEST(GroupBreaker, LeavesAloneWhatIsNoTcp) {
   for (const int fd : {listener, pair[0], pair[1]}) ::close(fd);
 }
 
-// A group's socket that is not connected yet may become a listener, and what that accepts must not be born shut down.
+// A group's socket that is not connected yet may become a listener. Connections that it accepts must not be shut down from the
+// start.
 TEST(GroupBreaker, ShutsNoSocketThatIsNothingYet) {
   GroupBreaker breaker(2);
   int listener = -1;
@@ -303,7 +308,7 @@ TEST(GroupBreaker, ShutsNoSocketThatIsNothingYet) {
   both.expect_undisturbed();
 }
 
-// The channel was there before any group.
+// The channel existed before any group.
 TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
   FakeAgent agent;
   GroupBreaker breaker(2);
@@ -319,18 +324,18 @@ TEST(ChannelStore, OfAnOlderGroupStopsWaitingWhenARegroupIsOrdered) {
   FakeAgent agent;
   std::atomic<bool> told = false;
   AgentChannel channel(agent.connect(), channel::Hello{}, [&](const channel::FromAgent&) {
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // whoever is thrown out first would overtake
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // otherwise a rank that is cut off first could overtake
     told = true;
   });
   ChannelStore old_group(channel, kTestTimeout, 0);
   ChannelStore new_group(channel, kTestTimeout, 1);
   std::thread waiter([&] {
     EXPECT_THROW(old_group.wait({"key of a rank that is lost"}), std::runtime_error);
-    EXPECT_TRUE(told);  // else it would take itself for the failed one
+    EXPECT_TRUE(told);  // otherwise it would consider itself the failed rank
   });
   agent.say(channel::Regroup{.generation = 1});
   waiter.join();
-  EXPECT_THROW(old_group.set("more", Bytes{1}), std::runtime_error);  // and does not begin again
+  EXPECT_THROW(old_group.set("more", Bytes{1}), std::runtime_error);  // and it does not wait again
   new_group.set("key", Bytes{3});
   EXPECT_EQ(new_group.get("key"), Bytes{3});
 }

@@ -1,4 +1,5 @@
-// Real processes that find each other through a store and reduce over Gloo, and what a survivor sees when one is killed.
+// Real processes that find each other through a store and reduce over Gloo, and the errors that survivors get when one is
+// killed.
 #include "trainer/parallel/process_group.hpp"
 
 #include <ATen/ops/full.h>
@@ -16,7 +17,7 @@ namespace {
 
 using Device = TrainConfig::Device;
 
-// The sum of rank + 1 over all ranks, at each place.
+// The sum of rank + 1 over all ranks, at each position.
 void expect_sum_of_ranks(const Rank& rank) {
   const int size = rank.environment.world_size;
   std::vector<at::Tensor> tensors{at::full({1000}, rank.environment.rank + 1.0)};
@@ -64,7 +65,7 @@ TEST(ProcessGroup, TellsALostPeerFromOtherErrors) {
   if (!rank) return;
   expect_sum_of_ranks(*rank);
   if (rank->environment.rank == 1) ::raise(SIGKILL);
-  // The survivors go on; each of them finds a closed connection sooner or later.
+  // The survivors continue; each of them finds a closed connection sooner or later.
   try {
     for (int i = 0; i < 1000; ++i) expect_sum_of_ranks(*rank);
     FAIL() << "the all-reduce without rank 1 went through";
@@ -136,7 +137,7 @@ TEST(Device, IsRefusedToASecondRank) {
   }
 }
 
-// No test machine has a driver, so these find none.
+// Test machines have no driver, so the calls find none.
 TEST(Device, OfAWorkerThatWasStartedForAGpuIsNeverTheCpuInSilence) {
   const WorkerEnvironment environment;
   if (!is_certainly_cpu(Device::kAuto)) GTEST_SKIP() << "this machine has an NVIDIA driver";

@@ -50,14 +50,14 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
   return rank;
 }
 
-// How a rank must end: 0, or -N for signal N.
+// How a rank must end: with code 0, or -N for signal N.
 using Endings = std::map<int, int>;
 
 inline bool is_rank() {
   return std::getenv("RANK") != nullptr;
 }
 
-// In the parent: starts the ranks of the current test, waits and checks their endings. `more` is added to their environment.
+// In the parent: starts the ranks of the current test, waits, and checks how they end. `more` is added to their environment.
 inline void start_ranks(int count, const Endings& endings, const std::map<std::string, std::string>& more, bool with_channel) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();

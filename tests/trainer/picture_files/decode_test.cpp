@@ -1,4 +1,4 @@
-// JPEG and PNG as pixels, what is refused, and other sizes by Pillow's numbers.
+// JPEG and PNG files decoded to pixels, refused files, and resizing with Pillow's values.
 #include "trainer/picture_files/decode.hpp"
 
 #include <gtest/gtest.h>
@@ -43,12 +43,12 @@ TEST(DecodePicture, OtherKindsOfPngBecomeThreeColoursOfEightBits) {
   const Bytes grey{0, 100, 255}, clear{10, 20, 30, 0, 40, 50, 60, 128, 70, 80, 90, 255};
   EXPECT_EQ(decode_picture(test::png_of(1, 3, PNG_FORMAT_GRAY, grey.data()), "cat").pixels,
             (Bytes{0, 0, 0, 100, 100, 100, 255, 255, 255}));
-  // What a transparent pixel's colours are, and not what lies behind it.
+  // The colours of a transparent pixel count, without a background.
   EXPECT_EQ(decode_picture(test::png_of(1, 3, PNG_FORMAT_RGBA, clear.data()), "cat").pixels,
             (Bytes{10, 20, 30, 40, 50, 60, 70, 80, 90}));
 }
 
-// With one more chunk behind IHDR.
+// Adds one more chunk after IHDR.
 std::string with_chunk(const std::string& png, const std::string& type, const std::string& data) {
   constexpr std::size_t kBehindHeader = 33;
   const auto four = [](std::size_t n) {
@@ -64,7 +64,7 @@ std::string gamma_of(std::uint32_t gamma) {
           static_cast<char>(gamma)};
 }
 
-// Pillow takes the stored numbers of each kind: gamma says how to show them.
+// Pillow uses the stored numbers of each kind and ignores gamma, which describes only their display.
 TEST(DecodePicture, TheGammaOfAPngChangesNoPixel) {
   Bytes bytes(16 * 16 * 4);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
@@ -75,7 +75,7 @@ TEST(DecodePicture, TheGammaOfAPngChangesNoPixel) {
       test::png_of(16, 16, PNG_FORMAT_RGBA, bytes.data()),      test::png_of(16, 16, PNG_FORMAT_GA, bytes.data()),
       test::png_of(16, 16, PNG_FORMAT_LINEAR_RGB, wide.data()), test::png_of(16, 16, PNG_FORMAT_LINEAR_Y, wide.data())};
   for (std::size_t i = 0; i < pictures.size(); ++i) {
-    // libpng writes gAMA 1.0 into pictures of 16 bits; their numbers are taken as they are as well.
+    // libpng writes gAMA 1.0 into images of 16 bits; their numbers are also used unchanged.
     const Bytes plain = decode_picture(pictures[i], "cat").pixels;
     if (i == 0) {
       EXPECT_EQ(plain, Bytes(bytes.begin(), bytes.begin() + 16 * 16 * 3));
@@ -97,7 +97,7 @@ TEST(DecodePicture, OnlyAGammaThatChangedPixelsMakesOtherData) {
   EXPECT_FALSE(has_png_gamma(plain.substr(0, 40)));
 }
 
-// A few kilobytes of text could unpack to megabytes each.
+// Each text of a few kilobytes could unpack to megabytes.
 TEST(DecodePicture, ChunksThatMakeNoPixelsAreNotRead) {
   const std::string png = test::png_of(test::smooth_picture(5, 5, 1));
   EXPECT_EQ(decode_picture(with_chunk(png, "zTXt", "no text"), "cat").pixels, decode_picture(png, "cat").pixels);
@@ -107,12 +107,12 @@ TEST(DecodePicture, ChunksThatMakeNoPixelsAreNotRead) {
 TEST(DecodePicture, LimitsAreNamed) {
   std::string png = test::png_of(test::smooth_picture(5, 5, 1));
   const auto put = [](std::string& bytes, std::size_t at, const std::string& text) { bytes.replace(at, text.size(), text); };
-  put(png, 16, gamma_of(65'535) + gamma_of(65'535));  // the sides
+  put(png, 16, gamma_of(65'535) + gamma_of(65'535));  // width and height
   const auto crc = static_cast<std::uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(png.data()) + 12, 17));
   put(png, 29, gamma_of(crc));
   EXPECT_EQ(refusal_of_picture(png), "cat: has 65535 x 65535 pixels; at most 89478485 can be read");
 
-  // A scan of the same coefficients again is legal, and each costs the time of a whole picture.
+  // Repeated scans of the same coefficients are legal, and each costs as much time as a whole image.
   std::string jpeg = test::progressive_jpeg_of(test::smooth_picture(16, 16, 1));
   EXPECT_EQ(refusal_of_picture(jpeg), "");
   const std::size_t first_scan = jpeg.find("\xff\xda");
@@ -125,7 +125,8 @@ TEST(DecodePicture, LimitsAreNamed) {
   EXPECT_EQ(refusal_of_picture(many), "cat: is a damaged JPEG picture: it has more than 500 scans, the limit for its size");
 }
 
-// Of a smooth picture of quality 95, at most 6 of 256 levels: half a level a step of the transformation and of the colours.
+// A smooth image of quality 95 differs by at most 6 of 256 levels: half a level for each step of the transformation and of the
+// colours.
 TEST(DecodePicture, OfJpegItIsNearlyWhatWasWritten) {
   const PixelRows picture = test::smooth_picture(40, 64, 90);
   const PixelRows decoded = decode_picture(test::jpeg_of(picture), "cat");
@@ -144,7 +145,7 @@ TEST(DecodePicture, WhatIsDamagedIsRefused) {
   EXPECT_TRUE(refusal_of_picture(flipped).starts_with("cat: is a damaged PNG picture: ")) << refusal_of_picture(flipped);
   EXPECT_EQ(refusal_of_picture(jpeg.substr(0, jpeg.size() - 40)), "cat: is a damaged JPEG picture: Premature end of JPEG file");
   EXPECT_TRUE(refusal_of_picture(jpeg.substr(0, 30)).starts_with("cat: is a damaged JPEG picture: "));
-  std::string overwritten = jpeg;  // its end is there
+  std::string overwritten = jpeg;  // its end is present
   for (std::size_t i = jpeg.size() / 2; i + 2 < jpeg.size(); ++i) overwritten[i] = '\xaa';
   EXPECT_TRUE(refusal_of_picture(overwritten).starts_with("cat: is a damaged JPEG picture: "));
   const Bytes four(8 * 8 * 4, 9);
@@ -164,7 +165,7 @@ PixelRows patterned() {
   return picture;
 }
 
-// Image.resize((width, height), Image.BILINEAR) of Pillow 12, to the bit.
+// The values of Image.resize((width, height), Image.BILINEAR) of Pillow 12, to the bit.
 TEST(Resampled, HasPillowsNumbers) {
   EXPECT_EQ(resampled(patterned(), 4, 3).pixels,
             (Bytes{49,  132, 174, 130, 161, 100, 169, 87,  106, 129, 143, 92,  157, 112, 120, 130, 143, 104,

@@ -1,4 +1,4 @@
-// Pictures as files, made by the libraries that read them. picture_files' tests read them.
+// Image files for the tests of picture_files, written by the libraries that also read them.
 #pragma once
 
 #include <jpeglib.h>
@@ -13,7 +13,7 @@
 
 namespace ddprun::test {
 
-// Smooth, so that JPEG changes it little: red rises to the right, green downwards, blue is `blue`.
+// A smooth image, which JPEG changes little: red rises to the right, green downwards, blue is `blue`.
 inline trainer::PixelRows smooth_picture(std::int64_t height, std::int64_t width, std::uint8_t blue) {
   trainer::PixelRows picture{.height = height, .width = width};
   for (std::int64_t y = 0; y < height; ++y) {
@@ -26,7 +26,7 @@ inline trainer::PixelRows smooth_picture(std::int64_t height, std::int64_t width
   return picture;
 }
 
-// `format`: of `pixels`, such as PNG_FORMAT_RGB.
+// `format`: the format of `pixels`, such as PNG_FORMAT_RGB.
 inline std::string png_of(std::int64_t height, std::int64_t width, png_uint_32 format, const void* pixels) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -45,7 +45,7 @@ inline std::string png_of(const trainer::PixelRows& picture) {
   return png_of(picture.height, picture.width, PNG_FORMAT_RGB, picture.pixels.data());
 }
 
-// `components` of `colours`, such as 3 of JCS_RGB.
+// `components`: the number of channels of `colours`, such as 3 for JCS_RGB.
 inline std::string jpeg_of(std::int64_t height, std::int64_t width, int components, J_COLOR_SPACE colours,
                            const std::uint8_t* pixels, bool progressive = false) {
   jpeg_compress_struct jpeg{};

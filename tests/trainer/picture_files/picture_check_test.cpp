@@ -1,4 +1,4 @@
-// Damaged pictures are found before training, and sound ones are decoded once.
+// Damaged images are found before training, and valid ones are decoded once.
 #include "trainer/picture_files/picture_check.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ class PictureChecks : public testing::Test {
   static std::string damaged() { return sound().replace(sound().size() / 2, 4, "oops"); }
   void put(const std::string& name, const std::string& bytes) const { write_text(folder_ / name, bytes); }
 
-  // Without the folder.
+  // The message without the folder.
   std::string found(int rank = 0, int world = 1) const {
     const auto check =
         check_pictures(config_, {.folder = folder_ / "run/picture-check", .rank = rank, .world = world, .warn = {}});
@@ -81,7 +81,7 @@ TEST_F(PictureChecks, EachRankChecksItsPart) {
   EXPECT_EQ(finders, 1);
 }
 
-// The next start knows them by name, size and time, whichever rank has checked them.
+// The next start recognizes them by name, size and time, whichever rank has checked them.
 TEST_F(PictureChecks, SoundOnesAreNotDecodedAgain) {
   const fs::path file = folder_ / "train/dog/5.png";
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(found(rank, 2), "");
@@ -101,7 +101,7 @@ TEST_F(PictureChecks, ResultsThatCantBeReadOrKeptCostOnlyTime) {
   EXPECT_NE(found(), "");
 }
 
-// Beside training a finding is a warning: training may be far from that picture.
+// During training a finding is only a warning, because training may not reach that image for a long time.
 TEST_F(PictureChecks, WhatIsFoundLaterIsAWarning) {
   put("train/dog/19.png", damaged());
   std::promise<std::string> warned;
@@ -111,7 +111,7 @@ TEST_F(PictureChecks, WhatIsFoundLaterIsAWarning) {
   try {
     check->await(std::chrono::milliseconds(0));
   } catch (const UsageError&) {
-    found_at_once = true;  // this machine was faster than the call
+    found_at_once = true;  // the check was faster than the call of await()
   }
   if (found_at_once) GTEST_SKIP() << "the check had ended";
   EXPECT_NE(warned.get_future().get().find("train/dog/19.png: is a damaged PNG picture"), std::string::npos);

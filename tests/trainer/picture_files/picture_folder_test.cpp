@@ -1,4 +1,4 @@
-// Folders of pictures as samples: what is made of them, that nothing depends on threads or on who asks, and what is refused.
+// Folders of images as samples: the resulting samples, their independence of threads and callers, and refused folders.
 #include "trainer/picture_files/picture_folder.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +27,7 @@ using test::write_text;
 
 class PictureFolders : public testing::Test {
  protected:
-  // Blue tells the picture. Both splits have cats of 12 x 20 pixels and dogs of 16 x 9.
+  // The value of blue identifies the image. Both splits have cats of 12 x 20 pixels and dogs of 16 x 9.
   PictureFolders() {
     config_.type = DataConfig::Type::kFolder;
     config_.dir = folder_.path();
@@ -147,7 +147,7 @@ TEST_F(PictureFolders, FilesThatAreNotUsedAreCounted) {
                                      "pictures are *.jpg, *.jpeg and *.png in the folder of their class"});
 }
 
-// A run that began while gamma was applied is not continued silently with other pixels.
+// A run that began when gamma was still applied must not continue with other pixels without an error.
 TEST_F(PictureFolders, GammaThatWasAppliedOnceMakesOtherData) {
   const std::string before = read_picture_folders(config_).train->fingerprint();
   EXPECT_EQ(before.find("gamma"), std::string::npos);
@@ -161,7 +161,7 @@ TEST_F(PictureFolders, OtherPicturesHaveAnotherFingerprint) {
   const std::string before = read_picture_folders(config_).train->fingerprint();
   EXPECT_EQ(read_picture_folders(config_).train->fingerprint(), before);
   EXPECT_TRUE(before.starts_with("6 pictures of 2 classes ")) << before;
-  // Of the same size, with other pixels.
+  // An image of the same size, with other pixels.
   std::string bytes = test::png_of(test::smooth_picture(12, 20, 9));
   const auto size = std::filesystem::file_size(folder_ / "train/cat/0.PNG");
   bytes.resize(size, '\0');
@@ -169,7 +169,7 @@ TEST_F(PictureFolders, OtherPicturesHaveAnotherFingerprint) {
   EXPECT_NE(read_picture_folders(config_).train->fingerprint(), before);
 }
 
-// torchvision's CenterCrop: 3 pixels beside it are 2 before and 1 behind, 1 is 0 before.
+// torchvision's CenterCrop: of 3 surplus pixels, 2 are before the crop and 1 after it; of 1, none is before.
 TEST(PictureChange, WithoutDrawsTheCropIsInTheMiddle) {
   DataConfig config;
   config.image_size = 8;
@@ -198,7 +198,7 @@ TEST(PictureChange, DrawsReachEveryPlaceAndKeepWithinThem) {
   }
   EXPECT_EQ(tops, (std::set<std::int64_t>{0, 1, 2}));
   EXPECT_EQ(lefts, std::set<std::int64_t>{0});
-  // Five standard deviations around a half.
+  // Within five standard deviations of one half.
   EXPECT_NEAR(mirrored, 200, 50);
   EXPECT_NEAR(erased, 200, 50);
   config.augment = {.crop_padding = 2};
@@ -207,7 +207,7 @@ TEST(PictureChange, DrawsReachEveryPlaceAndKeepWithinThem) {
   EXPECT_EQ(tops, (std::set<std::int64_t>{-2, -1, 0, 1, 2}));
 }
 
-// An epoch's numbers are not those of the epoch before, moved by some places.
+// The random numbers of an epoch are not those of the previous epoch at shifted positions.
 TEST(PictureChange, NoDrawIsMadeTwice) {
   DataConfig config;
   config.image_size = 8;
@@ -219,7 +219,7 @@ TEST(PictureChange, NoDrawIsMadeTwice) {
     places.insert({change.top, change.left});
   }
   EXPECT_EQ(places.size(), 16u);
-  config.image_size = kSide;  // what is erased is placed by numbers of the next block
+  config.image_size = kSide;  // the position of the erased part comes from numbers of the next block
   for (std::int64_t epoch = 0; epoch < 7; ++epoch) {
     const Draws here{.seed = 1, .epoch = epoch}, next{.seed = 1, .epoch = epoch + 1};
     const Erased erased = draw_change(config, kSide, kSide, 0, here).erased;

@@ -1,4 +1,4 @@
-// A mapped file that changes: no signal ends the process, and the change has a name.
+// A mapped file changes: no signal ends the process, and the change is named.
 #include "trainer/reading/mapping_watch.hpp"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(MappingWatch, ATruncatedFileReadsAsZerosAndIsNamed) {
   EXPECT_EQ(complaint(), "") << "nothing is mapped";
 }
 
-// The rest of the last page reads as zeros, and no signal comes.
+// The rest of the last page reads as zeros, without a signal.
 TEST_F(MappingWatch, AFileThatIsTruncatedWithinAPageIsNamed) {
   const MappedFile mapped(file_);
   std::filesystem::resize_file(file_, 5 * 4096 - 10);

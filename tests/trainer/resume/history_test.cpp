@@ -1,4 +1,4 @@
-// What is read from a run's records: how often it failed, and whether there is something to keep.
+// The facts read from a run's records: how often it failed, and whether it has state worth keeping.
 #include <gtest/gtest.h>
 
 #include <sstream>

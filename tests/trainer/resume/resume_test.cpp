@@ -1,5 +1,5 @@
-// Several ranks choose the checkpoint to go on from: what run directories have, shared or not, what nodes have on their own
-// disks, what is bad and where, and what is of another training. Ranks are processes; each reads its own places.
+// Several ranks choose the checkpoint to resume from: run directories that are shared or not, copies on the nodes' own disks,
+// damaged checkpoints in each place, and checkpoints of another training. Ranks are processes; each reads its own folders.
 #include "trainer/resume/resume.hpp"
 
 #include <ATen/ops/zeros.h>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
 constexpr const char* kFolder = "DDPRUN_TEST_FOLDER";
-constexpr int kRanks = 2;  // each of a node of its own
+constexpr int kRanks = 2;  // each rank on its own node
 constexpr const char* kOther = "bbbbbbbbbbbbbbbb";
 const std::vector<int> kBoth{0, 1};
 
@@ -49,7 +49,7 @@ fs::path step(const fs::path& checkpoints, const char* number) {
   return checkpoints / (std::string("step-00000000") + number);
 }
 
-// `other`: a training that went on otherwise.
+// `other`: a training that continued in another way.
 void save(const fs::path& checkpoints, std::int64_t step, bool other = false, const std::string& run = kSampleRun) {
   CheckpointState state = sample_state(step);
   state.run = run;
@@ -61,7 +61,7 @@ void damage(const fs::path& checkpoint) {
   std::ofstream(checkpoint / "model.safetensors", std::ios::app) << 'x';
 }
 
-// What came of it on this rank.
+// The result on this rank.
 struct Choice {
   std::optional<ResumeFrom> from;
   RunIdentity run;
@@ -69,7 +69,7 @@ struct Choice {
   std::string refused;
 };
 
-// `checkpoints`: of this rank's run directory.
+// `checkpoints`: the folder in this rank's run directory.
 Choice choose(
     Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0, const std::string& data = "",
     const std::function<void()>& at_a_warning = [] {}) {
@@ -95,11 +95,11 @@ Choice choose(
   } catch (const UsageError& error) {
     choice.refused = error.what();
   }
-  peers.meet();  // what is renamed is renamed
+  peers.meet();  // renamed folders have their new names
   return choice;
 }
 
-// In the parent: `prepare` makes what the ranks find. In a rank: the rank.
+// In the parent: `prepare` creates the files that the ranks find. In a rank: returns the rank.
 std::unique_ptr<Rank> as_node(const std::function<void(const fs::path& root)>& prepare) {
   if (is_rank()) return join_as_rank();
   const TemporaryFolder folder;
@@ -164,7 +164,7 @@ TEST(Resume, ADamagedCopyIsSetAsideAndTheRunDirectorysTaken) {
   EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 0), "9")));
 }
 
-// The run directory's newest is bad and one node has none of its own.
+// The run directory's newest checkpoint is damaged, and one node has no copy.
 TEST(Resume, WhatOneNodeLacksIsSentToIt) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 8), save(shared(root), 9), save(copy(root, 1), 9);
@@ -185,7 +185,7 @@ TEST(Resume, WithoutASharedDiskTheNewestAnywhereIsTaken) {
   expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), step(own(root_of_ranks(), 1), "9"));
 }
 
-// Node 1 was away while the others went on from an earlier step: its copies are of a history that is no more.
+// Node 1 was away while the others resumed from an earlier step: its copies belong to an abandoned history.
 TEST(Resume, ACopyThatContainsSomethingElseIsNotMixedIn) {
   const auto rank = as_node(
       [](const fs::path& root) { save(shared(root), 9), save(copy(root, 0), 9), save(copy(root, 1), 9, /*other=*/true); });
@@ -222,7 +222,7 @@ TEST(Resume, CheckpointsThatAreAllBadAreRefusedOnAllRanks) {
   EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 1), "9")));  // nothing was moved
 }
 
-// A bit that flipped on the disk: the file is as long as before.
+// A bit flipped on the disk: the file keeps its length.
 TEST(Resume, WhatIsWrongInTheNewestShowsWhileItIsLoadedAndTheOneBeforeIsTaken) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 8), save(shared(root), 9);
@@ -284,7 +284,7 @@ TEST(Resume, ReadsOnceWhatItGoesOnFromAndNothingElse) {
   EXPECT_LT(bytes_read() - before, kLarge + kLarge / 2);
 }
 
-// ---- what it trains on ----
+// ---- the training data ----
 
 TEST(Resume, OtherDataThanTheRunBeganWithIsRefusedUntilSomebodySaysThatItHasChanged) {
   const auto rank = as_node([](const fs::path& root) {
@@ -296,7 +296,7 @@ TEST(Resume, OtherDataThanTheRunBeganWithIsRefusedUntilSomebodySaysThatItHasChan
   EXPECT_FALSE(refused.from);
   EXPECT_NE(refused.refused.find("ten then, eleven now"), std::string::npos) << refused.refused;
   EXPECT_TRUE(choose(*rank, shared_of_ranks(), {}, 0, "ten").from);
-  const Choice later = choose(*rank, shared_of_ranks(), {}, 1, "");  // a replacement does not look
+  const Choice later = choose(*rank, shared_of_ranks(), {}, 1, "");  // a replacement does not check the data
   EXPECT_TRUE(later.from);
   EXPECT_EQ(later.run.data, "ten");
   Options options;
@@ -317,7 +317,7 @@ TEST(Resume, DataThatNothingWasLearnedFromMayBeAnother) {
   EXPECT_EQ(choice.run.data, "eleven");
 }
 
-// --fresh is said to one agent only.
+// Only one agent gets --fresh.
 TEST(Resume, NeverIsRank0sWordAndHoldsForTheCopiesToo) {
   const auto rank = as_node([](const fs::path& root) {
     for (const int node : {0, 1}) save(copy(root, node), 9);
@@ -330,13 +330,13 @@ TEST(Resume, NeverIsRank0sWordAndHoldsForTheCopiesToo) {
   EXPECT_FALSE(choose(*rank, own_of(*rank)).from);
 }
 
-// ---- whose run it is ----
+// ---- the run that a checkpoint belongs to ----
 
 void say_whose(const fs::path& checkpoints, const std::string& run, std::vector<RunIdentity::Earlier> earlier = {}) {
   keep_run_identity(run_file(checkpoints), {.id = run, .earlier = std::move(earlier)});
 }
 
-// The training was started over while node 1 was away, which then comes back with more steps.
+// The training was started over while node 1 was away; then node 1 returns with more steps.
 TEST(Resume, CopiesOfATrainingThatWasStartedOverSinceAreNotTaken) {
   const auto rank = as_node([](const fs::path& root) {
     say_whose(own(root, 0), kOther);
@@ -365,7 +365,7 @@ TEST(Resume, NorAreTheyBeforeItsFirstSave) {
   EXPECT_FALSE(choose(*rank, own_of(*rank)).from);
 }
 
-// Without an order it stays the same run, so what a node has that is away now is not lost.
+// Without --fresh it stays the same run, so the state of an absent node is not lost.
 TEST(Resume, ARunThatBeginsAgainWithoutItsCheckpointsGoesOnFromThemWhenTheyAreBack) {
   const auto rank = as_node([](const fs::path& root) {
     say_whose(own(root, 0), kOther);
@@ -400,7 +400,7 @@ TEST(Resume, AnUnreadableFileIsSaidAndNotGoneBy) {
   EXPECT_EQ(choice.said.find("run.json does not say which run it is of") != std::string::npos, rank->environment.rank == 0);
 }
 
-// Node 0 has a new disk; the other one knows.
+// Node 0 has a new disk; the other node knows the run.
 TEST(Resume, WhereRank0KnowsNothingAnotherRanksFileTells) {
   const auto rank = as_node([](const fs::path& root) {
     say_whose(own(root, 1), kOther);
@@ -449,13 +449,13 @@ Options resume_path(const fs::path& path) {
   return options;
 }
 
-// Later checkpoints, here those of node 1's own run directory, which nobody else clears, are of the former training from then
-// on.
+// From then on, later checkpoints belong to the former training. Here they are those of node 1's own run directory, which no
+// other node clears.
 TEST(Resume, ANamedCheckpointIsSentToWhoLacksItAndBeginsATrainingOfItsOwn) {
   const auto rank = as_node([](const fs::path& root) { save(own(root, 1), 7), save(own(root, 1), 9); });
   if (!rank) return;
   const fs::path named = step(own(root_of_ranks(), 1), "7");
-  // The tests' disks are one: rank 0 is given a path that is not there.
+  // All ranks share one disk in the test: rank 0 gets a path that does not exist.
   const Options options = resume_path(rank->environment.rank == 0 ? root_of_ranks() / "nowhere" : named);
   const Choice choice = choose(*rank, own_of(*rank), options);
   expect_sent_by_rank_1(*rank, choice, named);
@@ -463,7 +463,7 @@ TEST(Resume, ANamedCheckpointIsSentToWhoLacksItAndBeginsATrainingOfItsOwn) {
   const Choice restarted = choose(*rank, own_of(*rank), options, 1);
   expect_sent_by_rank_1(*rank, restarted, named);
   EXPECT_EQ(restarted.run, choice.run);
-  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), named);  // the next start: step 9 is not this run's
+  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), named);  // the next start: step 9 does not belong to this run
 }
 
 TEST(Resume, APathThatOneRankAloneWasGivenCountsForAll) {

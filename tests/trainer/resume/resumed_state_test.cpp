@@ -1,4 +1,4 @@
-// Three ranks, of which some can read the checkpoint: afterwards all hold its state, as if each had read it.
+// Some of three ranks can read the checkpoint: afterwards all have its state, as if each had read it.
 #include "trainer/resume/resumed_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -47,7 +47,7 @@ TrainingState new_state(const TrainConfig& config) {
   return new_training_state(*classification(config), {.tensors = {{.sizes = {1, 4, 4}}}}, config, c10::kCPU);
 }
 
-// What no state has that was just made.
+// Values that no new state has.
 TrainingState trained_state(const TrainConfig& config) {
   const at::NoGradGuard no_gradients;
   TrainingState state = new_state(config);
@@ -79,14 +79,14 @@ void expect_that_of_the_checkpoint(const TrainingState& state, const TrainConfig
   }
 }
 
-class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // who can read it
+class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // the ranks that can read it
 
 TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
   const TrainConfig config = config_of_test();
   if (!is_rank()) {
     const test::TemporaryFolder folder;
     CheckpointState saved = checkpoint_of(trained_state(config), config, kLength, {{3, 2}, {1, 0}}, kWorld);
-    saved.intra_op_threads = 1;  // the ranks'
+    saved.intra_op_threads = 1;  // the ranks' value
     save_checkpoint(folder.path(), saved, {.newest = 1});
     start_ranks(kWorld, {}, {{kCheckpoints, folder.path().string()}}, true);
     return;
@@ -108,7 +108,7 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
   expect_that_of_the_checkpoint(state, config);
   EXPECT_EQ(resumed.path, checkpoint.string());
   EXPECT_EQ(resumed.differences, "");
-  // Nobody would have to be sent anything now, were a peer lost.
+  // No rank would need the state from another one if a peer were lost now.
   EXPECT_EQ(share_state(state, origin, peers).holders, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(origin, StateOrigin::kSurvivors);
 }
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
                          testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0}, std::vector<int>{1, 2},
                                          std::vector<int>{2}));
 
-// Whoever becomes rank 0 shows them: what was shown is not known from the weights.
+// The next rank 0 writes them to the log: the weights do not show what was already logged.
 TEST(SharedState, WhoIsNewHasTheFiguresOfTheNewestStepAndEvaluation) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
@@ -152,13 +152,13 @@ TEST(SharedState, WhoIsNewHasTheFiguresOfTheNewestStepAndEvaluation) {
   EXPECT_EQ(state.evaluation->result.samples, 9);
 }
 
-// Who sends is lost in the middle: what the other one holds may be the most advanced state that is left.
+// The sender is lost during the transfer: the receiver's state may be the newest that is left.
 TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {
   const auto rank = as_rank_of(2, {{0, -SIGKILL}});
   if (!rank) return;
   const TrainConfig config = config_of_test();
   const Peers peers(rank->group, rank->environment.rank, 2, c10::kCPU);
-  if (peers.rank() == 0) {  // as a rank that is one step ahead
+  if (peers.rank() == 0) {  // like a rank that is one step ahead
     [[maybe_unused]] const auto progress = peers.from_all(2 * (kStep + 1));
     peers.send("{}", 1);
     const TrainingState ahead = new_state(config);
@@ -171,10 +171,10 @@ TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {
   EXPECT_ANY_THROW(share_state(state, origin, peers));
   EXPECT_EQ(origin, StateOrigin::kSurvivors);
   expect_that_of_the_checkpoint(state, config);
-  leave_now(testing::Test::HasFailure() ? 1 : 0);  // the group's end would wait for who is lost
+  leave_now(testing::Test::HasFailure() ? 1 : 0);  // the group's destructor would wait for the lost rank
 }
 
-// A position in the data that this config doesn't have at that step.
+// A position in the data that this config does not have at that step.
 TEST(ResumedStateRefusal, WhatDoesNotFitTheConfigIsRefusedByWhoReadsIt) {
   const TrainConfig config = config_of_test();
   const test::TemporaryFolder folder;

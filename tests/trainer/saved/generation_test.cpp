@@ -1,4 +1,4 @@
-// How a token is chosen, and what a model sees of a text that is longer than its positions.
+// The choice of a token, and the context of a model when a text is longer than its positions.
 #include "trainer/saved/generation.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -51,7 +51,7 @@ TEST(ChooseToken, AmongTheKLikeliestAndThoseThatEqualTheLastOfThem) {
   EXPECT_EQ(among(100), (std::set<std::int64_t>{0, 1, 2, 3}));
 }
 
-// Logits overflow when they are divided by it.
+// A division by such a temperature makes logits overflow.
 TEST(ChooseToken, AtATemperatureNextToZeroIsTheLikeliest) {
   for (const double temperature : {1e-38, 1e-40, 5e-324}) {
     EXPECT_EQ(chosen(logits_of({1, 30, 2, -90}), {.temperature = temperature, .top_k = 2}, 2),
@@ -61,7 +61,7 @@ TEST(ChooseToken, AtATemperatureNextToZeroIsTheLikeliest) {
   }
 }
 
-// The smaller the temperature, the likelier the likeliest: with logits 0 and 1, e^(1/T) times as likely as the other.
+// The lower the temperature, the likelier the likeliest token: with logits 0 and 1 it is e^(1/T) times as likely as the other.
 TEST(ChooseToken, GoesByTheTemperature) {
   for (const double temperature : {0.5, 1.0, 4.0}) {
     const auto tokens = chosen(logits_of({0, 1}), {.temperature = temperature, .seed = 1}, 4000);
@@ -71,7 +71,7 @@ TEST(ChooseToken, GoesByTheTemperature) {
   }
 }
 
-// The token that it saw first, and how many it saw.
+// The first token that it got, and the number of tokens.
 class Looking : public Gpt {
  public:
   at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) override {

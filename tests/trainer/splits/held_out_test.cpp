@@ -1,4 +1,5 @@
-// What is held out of training: the same part for the same seed, each sample on one side, what is made of it unchanged.
+// Samples held out of training: the same part for the same seed, each sample in one of the two parts, and the samples
+// themselves unchanged.
 #include "trainer/splits/held_out.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -62,7 +63,7 @@ TEST(HeldOut, BothPartsAreMadeAsTheWholeWas) {
   EXPECT_EQ(labels_of(*parts.train), split.train);
   EXPECT_EQ(labels_of(*parts.validation), split.validation);
   EXPECT_EQ(parts.test, whole.test);
-  // Random changes are those of the sample's number in the whole.
+  // Random augmentation depends on the sample's number in the whole data set.
   const Draws draws{.seed = 9, .epoch = 2};
   const std::array<std::int64_t, 2> places{3, 11};
   const std::array<std::int64_t, 2> numbers{split.train[3], split.train[11]};

@@ -1,4 +1,4 @@
-// Lines about a run's length that its config probably did not mean.
+// Messages about a run length that was probably not intended.
 #include "trainer/state/length_notes.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-// 10 steps an epoch.
+// 10 steps per epoch.
 Notes notes_of(const TrainConfig& config, std::int64_t step = 0, std::int64_t planned_before = 0) {
   return length_notes(config, run_length(config, 10 * config.batch_size), step, planned_before);
 }

@@ -1,4 +1,4 @@
-// A replacement of another build gets no state; builds that a group had when it began may come back.
+// A replacement of another build gets no state. Builds that a group had at its begin may return.
 #include "trainer/state/program_builds.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
-  // Each rank's build in a group, and who holds state. A rank without state is a new process.
+  // The build of each rank in a group, and the ranks with state. A rank without state is a new process.
   ProgramBuilds builds;
   const auto refusal = [&](const std::vector<StateDigest>& of_ranks, const std::vector<bool>& holds) -> std::string {
     const auto own = static_cast<std::size_t>(peers.rank());

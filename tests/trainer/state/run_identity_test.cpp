@@ -1,4 +1,4 @@
-// Which checkpoints a training takes for its own, and that this survives in its file.
+// The checkpoints that a training accepts as its own, and that this survives in its file.
 #include "trainer/state/run_identity.hpp"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ TEST(RunIdentity, WhatItBeganWithIsItsOwnUpToThere) {
   EXPECT_FALSE(second.has("", 4));
   const RunIdentity third = new_run_from(second, second.id, 6);
   EXPECT_EQ(third.earlier, (Earlier{{"a", 4}, {second.id, 6}}));
-  EXPECT_EQ(new_run_from(third, "a", 2).earlier, (Earlier{{"a", 2}}));  // back beyond the second
-  EXPECT_EQ(new_run_from(third, "b", 9).earlier, (Earlier{{"b", 9}}));  // from elsewhere
+  EXPECT_EQ(new_run_from(third, "a", 2).earlier, (Earlier{{"a", 2}}));  // back to a step before the second
+  EXPECT_EQ(new_run_from(third, "b", 9).earlier, (Earlier{{"b", 9}}));  // from another run
   EXPECT_EQ(new_run_from({}, "", 3).earlier, (Earlier{{"", 3}}));
 }
 
@@ -44,7 +44,7 @@ TEST(RunIdentity, ItsFileTellsAllOfIt) {
   const RunIdentity run = new_run_from({.id = "a"}, "a", 4);
   keep_run_identity(file, run);
   EXPECT_EQ(read_run_identity(file), run);
-  keep_run_identity(file, {});  // not known: nothing to keep
+  keep_run_identity(file, {});  // unknown: no checkpoint to keep
   EXPECT_EQ(read_run_identity(file), run);
   const RunIdentity other = new_run();
   keep_run_identity(file, other);

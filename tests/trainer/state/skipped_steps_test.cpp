@@ -1,4 +1,4 @@
-// What is counted of steps that change nothing, and what of it a checkpoint brings back.
+// The counters of skipped steps, and their values after a resume from a checkpoint.
 #include "trainer/state/skipped_steps.hpp"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(SkippedSteps, NothingIsKeptWhereNoneIsSkipped) {
   EXPECT_FALSE(is_skipped(values, config));
 }
 
-// It begins with a scale that is too large on purpose.
+// The scaler begins with a scale that is too large on purpose.
 TEST(SkippedSteps, ThoseOfTheScalerAreNoneInARow) {
   for (const auto rule : {TrainConfig::NotFinite::kStop, TrainConfig::NotFinite::kSkip}) {
     const TrainConfig config = config_with(rule, TrainConfig::Precision::kFp16);

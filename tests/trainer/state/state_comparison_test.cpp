@@ -1,4 +1,4 @@
-// Who is corrupt, given the digests of all ranks; when they are compared; and what the ranks say for themselves.
+// Which rank is corrupt, given the digests of all ranks; when digests are compared; and the messages of the ranks.
 #include "trainer/state/state_comparison.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-// Digests as single numbers; all ranks are witnesses unless some are named.
+// Digests as single numbers. All ranks are witnesses unless some are named.
 StateVerdict judged(const std::vector<std::int64_t>& digests, Ranks witnesses = {}) {
   std::vector<StateDigest> of_ranks;
   for (const std::int64_t digest : digests) of_ranks.push_back({7, digest});
@@ -53,7 +53,7 @@ TEST(StateComparison, BothHalvesOfADigestCount) {
   EXPECT_EQ(judge_states(of_ranks, Ranks{0, 1, 2}).corrupt, Ranks{2});
 }
 
-// A copy says nothing about its source: otherwise one corrupt survivor of two would win with the successor's help.
+// A copy is no evidence about its source: otherwise one corrupt survivor of two would win with the replacement's help.
 TEST(StateComparison, WhoWasSentItsStateHasNoVote) {
   const StateVerdict torn = judged({9, 5, 9}, {0, 1});
   EXPECT_FALSE(torn.majority);
@@ -62,7 +62,7 @@ TEST(StateComparison, WhoWasSentItsStateHasNoVote) {
   EXPECT_TRUE(named.majority);
   EXPECT_EQ(named.corrupt, (Ranks{0, 3, 4}));
   EXPECT_EQ(judged({5, 5}, {0}).corrupt, Ranks{});
-  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // it did not arrive as it was sent
+  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // the state was changed on the way
 }
 
 TEST(StateComparison, SaysWhichTensorsDiffer) {
@@ -110,9 +110,9 @@ TEST(StateComparison, ARehearsalsFlipHappensOnceInARunDirectory) {
   const Faults meant(faults, 1, 0, folder.path());
   EXPECT_FALSE(meant.flips(4));
   EXPECT_FALSE(meant.poisons(5));
-  meant.at(FaultPhase::kStep, 5);  // nothing to die of
+  meant.at(FaultPhase::kStep, 5);  // a flip does not end the process
   EXPECT_TRUE(meant.flips(5));
-  EXPECT_FALSE(meant.flips(5));  // also where the same process comes to that step again
+  EXPECT_FALSE(meant.flips(5));  // even if the same process reaches that step again
   EXPECT_FALSE(Faults(faults, 1, 1, folder.path()).flips(5));
 }
 

@@ -1,4 +1,5 @@
-// A step that is cut off in an exchange leaves the state before it; one whose update was cut off leaves nothing to go on from.
+// A step that is interrupted in an exchange leaves the state before it. A step whose update is interrupted leaves no usable
+// state.
 #include "trainer/state/training_state.hpp"
 
 #include <ATen/ops/full.h>
@@ -41,7 +42,7 @@ TEST(TrainingState, AStepCutOffInAnExchangeIsUndone) {
   EXPECT_EQ(state.step, 7);
 }
 
-// A GPU's step would spend a kernel a buffer on what nobody ever undoes.
+// On a GPU each step would launch one kernel per buffer for copies that are never used.
 TEST(TrainingState, WhatIsNeverUndoneIsNotKept) {
   TrainingState state = state_with_a_buffer();
   state.may_be_undone = false;
@@ -89,7 +90,7 @@ TEST(TrainingState, AnUpdateCutOffLeavesNoStateToGoOnFrom) {
   EXPECT_FALSE(undo_step(state));
 }
 
-// One weight under two names, and one that is not to be trained.
+// One weight under two names, and one frozen weight.
 struct TiedAndFrozen : Model {
   TiedAndFrozen() {
     tied = register_parameter("first", at::full({2}, 3.0F));
@@ -114,7 +115,7 @@ TEST(TrainingState, ATiedParameterIsOneAndAFrozenOneIsNotTrained) {
   ASSERT_EQ(trained.size(), 1U);
 
   model->tied.mutable_grad() = at::full({2}, 0.5F);
-  model->frozen.mutable_grad() = at::full({2}, 100.0F);  // should anybody leave one
+  model->frozen.mutable_grad() = at::full({2}, 100.0F);  // in case code leaves a gradient there
   EXPECT_NEAR(clip_grad_norm(trained, 100.0), std::sqrt(0.5), 1e-6);
   state.optimizer->step(1.0);
   EXPECT_TRUE(model->tied.detach().equal(at::full({2}, 2.5F))) << "stepped once";
@@ -185,7 +186,7 @@ TEST(TrainingState, ParametersAreFrozenByPatterns) {
   EXPECT_EQ(refusal_of_freeze({}, {{.parameters = "second"}}), "");
 }
 
-// What is saved is the map, and writing into it is writing into the state: a receiver does that.
+// The file is mapped, and writes to the mapping are writes to the state: a receiver does that.
 TEST(TrainingState, TheMapHasAllThatIsSaved) {
   using Role = StateTensor::Role;
   const auto model = std::make_shared<TiedAndFrozen>();
@@ -210,7 +211,7 @@ TEST(TrainingState, TheMapHasAllThatIsSaved) {
   EXPECT_FALSE(all_finite(state));
 }
 
-// What taking these weights ends with; empty: they were taken.
+// The error of taking these weights; empty: they were accepted.
 std::string refusal_of_file(const std::shared_ptr<torch::nn::Module>& model, const std::vector<NamedTensor>& weights) {
   ddprun::test::TemporaryFolder folder;
   const std::filesystem::path file = folder / "w.safetensors";
@@ -239,7 +240,7 @@ TEST(TrainingState, ATensorOfTwoNamesIsTheSameUnderBoth) {
   EXPECT_TRUE(model->tied.detach().equal(other));
 }
 
-// As load_state_dict() of PyTorch does: what a new model has there would be taken for what was learnt.
+// The same check as load_state_dict() of PyTorch: otherwise a new model's values would pass for learned ones.
 TEST(TrainingState, ABufferThatAFileLacksIsMissed) {
   const auto model = std::make_shared<TiedAndFrozen>();
   model->register_buffer("running_mean", at::zeros({2}));
@@ -261,7 +262,7 @@ TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {
   EXPECT_TRUE(state.parameters[1].tensor.equal(at::full({2}, 8.0F)));
 }
 
-// Within an epoch the seed orders the samples, and samples that are held out are chosen by it.
+// The seed determines the order of samples within an epoch, and the choice of held-out samples.
 TEST(TrainingState, AnotherSeedIsRefusedWhereItMixesTrainedAndNewSamples) {
   TrainConfig config;
   config.batch_size = 100;
@@ -378,7 +379,7 @@ struct OneWeight : torch::nn::Module {
   at::Tensor weight;
 };
 
-// As torch::nn::Linear draws.
+// Draws like torch::nn::Linear.
 struct DrawsByDefault : Fitting {
   std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
     return std::make_shared<OneWeight>(at::rand({4}));
@@ -392,7 +393,7 @@ TEST(TrainingState, AModuleOfAProgramIsSeeded) {
     return new_training_state(DrawsByDefault(), {}, config, c10::kCPU).parameters.at(0).tensor.detach();
   };
   const at::Tensor first = weight_of(3);
-  at::rand({1});  // somebody else's draw
+  at::rand({1});  // another draw from the generator
   EXPECT_TRUE(weight_of(3).equal(first));
   EXPECT_FALSE(weight_of(4).equal(first));
   EXPECT_NO_THROW(require_same_module(DrawsByDefault(), {}, 3, c10::kCPU));

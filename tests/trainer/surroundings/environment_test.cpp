@@ -1,4 +1,4 @@
-// Who a worker is, under each launcher that can start it.
+// A worker's rank and group under each launcher that can start it.
 #include "trainer/surroundings/environment.hpp"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,8 @@ TEST(Environment, OfAStandbyHasTheJobAndNoRank) {
   EXPECT_EQ(environment.local_world_size, 3);
   EXPECT_EQ(environment.channel_fd, 3);
   EXPECT_EQ(environment.source, "ddprun");
-  EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);  // nobody would say which
+  EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);  // no rank is given, and no channel could
+                                                                                   // deliver one
   EXPECT_THROW(of({{"DDPRUN_CHANNEL", "fd:3"}}), UsageError);
 }
 

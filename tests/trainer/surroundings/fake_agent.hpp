@@ -1,6 +1,6 @@
-// An agent for tests: serves the store of several workers' channels from one map, and keeps what else they say. Waiting
-// requests are answered when their keys appear; a bounded wait for a key that begins with "never" times out at once, so that no
-// test waits.
+// An agent for tests: it serves the store of several workers' channels from one map, and keeps their other messages. Waiting
+// requests are answered when their keys appear. A bounded wait for a key that begins with "never" times out immediately, so
+// that no test waits.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ class FakeAgent {
   FakeAgent(const FakeAgent&) = delete;
   FakeAgent& operator=(const FakeAgent&) = delete;
 
-  // The worker's end of a new channel; the caller owns it.
+  // Returns the worker's end of a new channel; the caller owns it.
   int connect() {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) throw std::runtime_error("socketpair");
@@ -56,7 +56,7 @@ class FakeAgent {
     fds_.clear();
   }
 
-  // Blocks until a message of this kind was heard.
+  // Blocks until a message of this kind has arrived.
   template <typename Message>
   Message heard() {
     std::unique_lock lock(mutex_);
@@ -73,7 +73,7 @@ class FakeAgent {
     return found;
   }
 
-  // What was heard of this kind so far.
+  // The messages of this kind so far.
   template <typename Message>
   std::vector<Message> all() {
     const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ class FakeAgent {
         const std::lock_guard lock(mutex_);
         if (auto* request = std::get_if<channel::StoreRequest>(&*message)) {
           if (!answer(fd, *request)) parked_.emplace_back(fd, *request);
-          // What was set may be what others wait for.
+          // Other requests may wait for the new value.
           std::erase_if(parked_, [&](const auto& waiting) { return answer(waiting.first, waiting.second); });
         } else {
           heard_.push_back(std::move(*message));
@@ -120,7 +120,7 @@ class FakeAgent {
     return true;
   }
 
-  // False when the request has to wait.
+  // Returns false if the request has to wait.
   bool answer(int fd, const channel::StoreRequest& request) {
     channel::StoreReply reply;
     reply.id = request.id;

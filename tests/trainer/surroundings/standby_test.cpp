@@ -1,4 +1,4 @@
-// Waiting for a rank: the word may come before or after somebody waits for it, and the agent may be gone.
+// Waiting for a rank: the agent's message may come before or after the wait begins, and the agent may be gone.
 #include "trainer/surroundings/standby.hpp"
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@ namespace {
 
 TEST(Standby, hearsOfItsRankWhenItWaitsAndBefore) {
   Standby early;
-  early.on_message(channel::IgnoreSignal{});  // not for us
+  early.on_message(channel::IgnoreSignal{});  // a message for another receiver
   early.on_message(channel::AssignRank{.rank = 2, .local_rank = 1, .restart_count = 4});
-  early.on_agent_gone();  // what was said before counts
+  early.on_agent_gone();  // the earlier message counts
   EXPECT_EQ(early.wait().rank, 2);
 
   Standby standby;

@@ -1,4 +1,4 @@
-// All ranks stop at the same step, whoever is ahead when the stop is asked for.
+// All ranks stop at the same step, whichever rank is ahead when the stop is requested.
 #include "trainer/surroundings/stop_gate.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(StopGate, aRankBehindRunsUpToTheOneAhead) {
   StopGate gate;
   EXPECT_EQ(gate.may_start(4), Verdict::kGo);
   EXPECT_EQ(gate.ask(), 5);
-  gate.stop_at(6);  // another rank had started one more
+  gate.stop_at(6);  // another rank had already started one more step
   EXPECT_EQ(gate.may_start(5), Verdict::kGo);
   EXPECT_EQ(gate.may_start(6), Verdict::kStop);
 }
@@ -51,7 +51,7 @@ TEST(StopGate, waitsForTheTargetBeforeStartingAnotherStep) {
   EXPECT_EQ(verdict.get(), Verdict::kStop);
 }
 
-// Ranks as threads that meet after every step, as an all-reduce makes them; each is asked by a thread of its own at an
+// Ranks are threads that meet after every step, as in an all-reduce. A separate thread requests the stop of each at an
 // arbitrary moment.
 TEST(StopGate, allRanksStopAtTheSameStep) {
   constexpr int kAll = 4;

@@ -1,4 +1,4 @@
-// Samples that are made up: the same whoever asks, as they are described, and with something to learn in them.
+// Generated samples: the same for every caller, as the config describes them, and with a pattern to learn.
 #include "trainer/synthetic/synthetic_source.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -76,7 +76,7 @@ TEST(Synthetic, AreAsDescribedBeforeTheyAreMade) {
   EXPECT_NE(sources.train->fingerprint(), make_synthetic(config_of(ModelConfig::Type::kMlp, {5})).train->fingerprint());
 }
 
-// The noise of many samples averages to nothing, and what is left is the class's own.
+// Over many samples the noise averages to zero, and the pattern of the class is left.
 TEST(Synthetic, AClassHasATextureOfItsOwn) {
   const TrainConfig config = config_of(ModelConfig::Type::kCnn, {200});
   const Batch batch = make_synthetic(config).train->make(first_samples(4000), {});
@@ -98,13 +98,13 @@ TEST(Synthetic, ANumberIsHowStrongATextureIs) {
   const at::Tensor inputs = batch.tensors[0].flatten(1), targets = batch.tensors[1].squeeze(1);
   EXPECT_NEAR(targets.mean().item<double>(), 0, 0.1);
   EXPECT_NEAR(targets.var().item<double>(), 1, 0.1);
-  const at::Tensor texture = at::mean(inputs * targets.unsqueeze(1), 0);  // the noise averages to nothing
+  const at::Tensor texture = at::mean(inputs * targets.unsqueeze(1), 0);  // the noise averages to zero
   EXPECT_NEAR(texture.square().mean().item<double>(), 1.0 / 4, 0.05);
   const at::Tensor found = inputs.matmul(texture) / texture.dot(texture);
   EXPECT_LT((found - targets).square().mean().item<double>(), 0.05);
 }
 
-// Each piece of noise is used again and again, but no two of them together.
+// Each piece of noise is used many times, but no two pieces are used together twice.
 TEST(Synthetic, NoTwoSamplesAreAlike) {
   TrainConfig config = config_of(ModelConfig::Type::kMlp, {3});
   config.data.predict = DataConfig::Predict::kNumber;

@@ -1,4 +1,4 @@
-// Arrays of .npy and safetensors files as samples, and what is refused.
+// Arrays of .npy and safetensors files as samples, and refused files.
 #include "trainer/tables/array_file.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -22,7 +22,7 @@ namespace {
 using test::TemporaryFolder;
 using test::write_text;
 
-// As numpy.save() writes it.
+// The bytes that numpy.save() writes.
 std::string npy(const std::string& type, const std::string& shape, const std::string& bytes,
                 const std::string& order = "False") {
   std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
@@ -140,7 +140,7 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
 }
 
-// The name may lead to another file by the second time.
+// Between the two reads the name may start to refer to another file.
 TEST_F(Arrays, AreReadFromTheFileWhoseHeaderWasChecked) {
   write("x.safetensors", encode_safetensors({{"x", at::arange(6, at::kFloat).view({3, 2})}}));
   for (const char* what : {"train_inputs.npy", "x.safetensors:x"}) {

@@ -1,4 +1,4 @@
-// CSV files as samples: the numbers that are made of them, and what is refused, with file, line and column.
+// CSV files as samples: their values, and refused files, with file, line and column.
 #include "trainer/tables/csv_file.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -38,7 +38,7 @@ class Csv : public testing::Test {
     return source.make(samples, {});
   }
 
-  // Without the folder.
+  // The message without the folder.
   std::string refusal() const {
     try {
       read_csv(config_);
@@ -88,7 +88,8 @@ TEST_F(Csv, ClassesMayHaveNamesAndNumbersArePredictedAsFloats) {
   EXPECT_EQ(data.train->describe().tensors[1].sizes, describe_csv(config_.data).tensors[1].sizes);
 }
 
-// Neither the test set nor what is held out changes mean and deviation. A column with one value has none to be divided by.
+// Neither the test set nor held-out samples change mean and deviation. A column with only one value is not divided by its
+// deviation.
 TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
   std::string text = "a,b,y\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i * i) + ",7,0\n";
@@ -111,7 +112,7 @@ TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
   EXPECT_EQ(test[0][1].item<float>(), 2);
 }
 
-// The mean of a thousand equal numbers, as a rounded sum, is another number.
+// A rounded sum would give a mean of a thousand equal numbers that differs from the number.
 TEST_F(Csv, AColumnOfOneValueIsDividedByNothing) {
   std::string text = "a,y\n";
   for (int i = 0; i < 803; ++i) text += "0.1,0\n";
@@ -154,7 +155,7 @@ TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
             "train.csv:2: column 'y': expected one of data.class_names, 'no', 'yes', found 'maybe'");
 }
 
-// Real tables have several columns of text: one message names them all.
+// Real tables have several columns of text: one message names all of them.
 TEST_F(Csv, AllColumnsThatAreNotNumbersAreNamed) {
   EXPECT_EQ(refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
             "train.csv:2: column 'sex': expected a number, found 'male'. In all 2 columns of " +
@@ -180,7 +181,7 @@ TEST_F(Csv, AColumnWithoutANameIsReportedAndCanBeLeftOut) {
   EXPECT_TRUE(notes_on_csv(config_.data).empty());
 }
 
-// Names were compared with each other: 40,000 columns took half a minute for both files.
+// A regression test: names were compared with each other, so 40,000 columns took half a minute for both files.
 TEST_F(Csv, WideTablesAreReadInTimeOfTheirSize) {
   std::string header, row;
   for (int i = 0; i < 200'000; ++i) {

@@ -1,4 +1,4 @@
-// A task and a source that are not the trainer's own: a line through points that weigh unlike much, trained by the loop.
+// A task and a source outside the trainer: a line through points with different weights, trained by the loop.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -145,7 +145,7 @@ class OwnTaskTest : public testing::Test {
   TrainConfig config_;
 };
 
-// What plain gradient descent on the weighted mean of each global batch gives, in double.
+// The result of plain gradient descent on the weighted mean of each global batch, in double.
 std::vector<double> by_hand(std::uint64_t seed) {
   double slope = 0, offset = 0;
   const Points points(37);
@@ -199,7 +199,7 @@ TEST_F(OwnTaskTest, ItsFiguresAreRecordedByName) {
   EXPECT_EQ(names, (std::vector<std::string>{"event", "time_ns", "epoch", "step", "loss", "mean_error", "samples"}));
 }
 
-// A class that the test set has no sample of, say.
+// For example, a class without a sample in the test set.
 TEST_F(OwnTaskTest, AFigureThatNothingCountsForDoesNotHideTheOthersFromTheBestCheckpoints) {
   struct OfARareClass : Regression {
     std::vector<std::string> figures() const override { return {"loss", "mean_error", "rare_error"}; }
@@ -230,7 +230,7 @@ TEST_F(OwnTaskTest, ALossThatIsNoScalarIsRefused) {
             "gradients");
 }
 
-// An evaluation of one sample comes before the first step.
+// The loop evaluates one sample before the first step.
 TEST_F(OwnTaskTest, ATaskThatCannotBeEvaluatedIsRefusedBeforeTheFirstStep) {
   struct CannotMeasure : Regression {
     at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
@@ -245,11 +245,11 @@ TEST_F(OwnTaskTest, ATaskThatCannotBeEvaluatedIsRefusedBeforeTheFirstStep) {
   EXPECT_EQ(task.steps, 0);
 }
 
-// The evaluation after step 5 fails. The state is saved, owes the evaluation, and is not finished.
+// The evaluation after step 5 fails. The state is saved with the evaluation marked as missing, and the run is not finished.
 TEST_F(OwnTaskTest, AnEvaluationThatFailsIsSavedBefore) {
   struct FailsLater : Regression {
     void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
-      if (batch.samples() == 6) throw UsageError("a bad sample");  // the last batch of the test set: 7, 7, 6
+      if (batch.samples() == 6) throw UsageError("a bad sample");  // the batches of the test set have 7, 7 and 6 samples
       Regression::measure(module, batch, figures);
     }
   };
@@ -270,7 +270,7 @@ TEST_F(OwnTaskTest, AnEvaluationThatFailsIsSavedBefore) {
   }
 }
 
-// A label out of range: PyTorch's error does not name the sample.
+// A label is out of range: PyTorch's error does not name the sample.
 TEST_F(OwnTaskTest, ANumberOutOfRangeNamesItsSample) {
   struct Indexes : Regression {
     at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
@@ -292,7 +292,7 @@ TEST_F(OwnTaskTest, ANumberOutOfRangeNamesItsSample) {
   EXPECT_NE(refusal(Measures()).find("index 9; tensor 0 of sample 9."), std::string::npos);
 }
 
-// A bad sample is met within step 4: what the steps before made is saved.
+// A bad sample is found within step 4: the result of the earlier steps is saved.
 TEST_F(OwnTaskTest, ABadSampleWithinAStepDoesNotCostTheStepsBefore) {
   struct FailsInStep4 : Regression {
     at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
@@ -306,7 +306,7 @@ TEST_F(OwnTaskTest, ABadSampleWithinAStepDoesNotCostTheStepsBefore) {
   EXPECT_EQ(load_checkpoint(std::filesystem::canonical(folder_ / "refused" / "checkpoints" / "latest")).step, 3);
 }
 
-// Test samples may be stored in another way than training samples, and finished in another way on the device.
+// Test samples may be stored and finished on the device in another way than training samples.
 TEST_F(OwnTaskTest, TestSamplesAreFinishedByTheirOwnSource) {
   struct Halved : Points {
     using Points::Points;
@@ -328,7 +328,7 @@ TEST_F(OwnTaskTest, TestSamplesAreFinishedByTheirOwnSource) {
   EXPECT_DOUBLE_EQ(error_with(std::make_shared<Halved>(20), "halved"), plain);
 }
 
-// In training and in evaluation; what is then a bfloat16 loss is a loss.
+// This holds in training and in evaluation; a bfloat16 loss is accepted then.
 TEST_F(OwnTaskTest, ComputesInTheConfigsPrecision) {
   struct Product : Regression {
     at::Tensor product(torch::nn::Module& module, const Batch& batch, at::ScalarType& type) const {
@@ -369,7 +369,7 @@ TEST_F(OwnTaskTest, FiguresThatItDoesNotNameAreRefused) {
   EXPECT_THROW(Figures({""}, c10::kCPU), UsageError);
 }
 
-// Every second sample is masked, and the task's mean over a micro-batch of such alone would be 0 / 0.
+// Every second sample is masked. The task's mean over a micro-batch of masked samples would be 0 / 0.
 struct HalfMasked : Points {
   using Points::Points;
   double weight(std::int64_t sample) const override { return static_cast<double>(sample % 2); }
@@ -398,7 +398,7 @@ TEST_F(OwnTaskTest, WhatWeighsNothingNeverReachesTheTask) {
   EXPECT_NEAR(found[1], whole[1], 1e-4 * std::abs(whole[1]));
 }
 
-// Another rank has all that counts: this one still takes part in the sum of gradients.
+// All samples that count are on another rank: this one still takes part in the sum of gradients.
 TEST_F(OwnTaskTest, AShareOfSamplesThatWeighNothingHasAStandIn) {
   const HalfMasked source(16);
   int stand_ins = 0;
@@ -442,7 +442,7 @@ TEST_F(OwnTaskTest, AnOperatorThatIsNotDeterministicIsNamed) {
   use_determinism(false);
 }
 
-// Slope and offset of the first step are 0, so its gradient is known; whatever is cut later, the norm is that before.
+// Slope and offset of the first step are 0, so its gradient is known. The reported norm is that before clipping.
 TEST_F(OwnTaskTest, TheNormOfTheGradientIsRecordedAsItWasBeforeItWasClipped) {
   int job = 0;
   for (const auto& [norm, value] : {std::pair(0.0, 0.0), std::pair(0.1, 0.0), std::pair(0.0, 0.1), std::pair(0.1, 0.1)}) {
@@ -474,7 +474,7 @@ TEST_F(OwnTaskTest, TheNormOfTheGradientIsRecordedAsItWasBeforeItWasClipped) {
   }
 }
 
-// A global batch of samples that weigh nothing has no mean.
+// A global batch whose samples all have weight 0 has no mean.
 TEST_F(OwnTaskTest, ABatchThatWeighsNothingIsRefused) {
   struct Weightless : Points {
     using Points::Points;

@@ -1,4 +1,4 @@
-// Byte-level BPE against Hugging Face's tokenizers (golden.json), and the files of vocabularies that are refused.
+// Byte-level BPE compared with Hugging Face's tokenizers (golden.json), and refused vocabulary files.
 #include "trainer/tokens/bpe.hpp"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(Bpe, AWordThatIsATokenMayBeTakenWhole) {
   EXPECT_EQ(make_bpe(bpe)->encode("abc"), std::vector<std::uint32_t>{256});
 }
 
-// What the text of a tokenizer.json is refused for, after a change.
+// The reason for refusing the text of a tokenizer.json after a change.
 std::string refusal_of_tokenizer(const std::function<void(GoldenJson&)>& change) {
   TemporaryFolder folder;
   GoldenJson json = golden_tokens()["tokenizer"];
@@ -136,7 +136,7 @@ TEST(VocabularyFile, WhatWouldGiveOtherTokensIsRefused) {
 }
 
 TEST(VocabularyFile, LimitsAreNamed) {
-  // A table with a place for each number would have three gigabytes.
+  // A table with an entry for each number would need three gigabytes.
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["ab"] = 99'999'999; }).substr(0, 64),
             "the number of token 'ab' is 99999999; of 423 tokens it has to be");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["content"] = std::string(257, 'a'); }),
@@ -148,7 +148,8 @@ TEST(VocabularyFile, LimitsAreNamed) {
   EXPECT_LT(text.size(), 250U) << text.substr(0, 300);
 }
 
-// Each place of the text was compared with each added token: 240 kB and 20,000 tokens took half a minute.
+// A regression test: each position of the text was compared with each added token, so 240 kB and 20,000 tokens took half a
+// minute.
 TEST(Bpe, ManyAddedTokensAreFoundInTimeOfTheText) {
   Bpe bpe;
   for (std::uint32_t byte = 0; byte < 256; ++byte) bpe.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
@@ -187,8 +188,8 @@ class TwoFiles : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// transformers.GPT2Tokenizer finds "<|endoftext|>", and tokenizers' own trainers leave special tokens as entries that no merge
-// makes.
+// transformers.GPT2Tokenizer finds "<|endoftext|>". The trainers of tokenizers leave special tokens as entries that no merge
+// produces.
 TEST_F(TwoFiles, SpecialTokensAreThoseThatNoMergeMakes) {
   give_numbers_to({"<|endoftext|>", "[PAD]", "madeupword"});
   EXPECT_EQ(tokens_of("<|endoftext|>[PAD]<|endoftext|>"), (std::vector<std::uint32_t>{420, 421, 420}));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: a small byte-level BPE of Hugging Face's tokenizers, and the tokens that it gives texts, as hexadecimal bytes.
+"""Writes golden.json next to itself: a small byte-level BPE of Hugging Face's tokenizers, and the tokens that it gives texts, as hexadecimal bytes.
 Run with a Python that has tokenizers; the C++ tests only read the file.
 
 With "classes FILE" it writes trainer/tokens/character_classes.cpp's tables instead: each character's class, as that library's pattern sees it."""
@@ -45,7 +45,7 @@ def golden():
 
 
 def classes(file):
-    """By how ".", the character and "a" are cut."""
+    """The class of each character, by how ".", the character and "a" are split."""
     cut = ByteLevel(add_prefix_space=False).pre_tokenize_str
     found = {"kLetter": [], "kNumber": [], "kSpace": []}
     for code in range(0x110000):
@@ -53,7 +53,7 @@ def classes(file):
             continue
         pieces = [end - begin for _, (begin, end) in cut(f".{chr(code)}a")]
         kind = {(1, 2): "kLetter", (1, 1, 1): None, (2, 1): "kOther"}[tuple(pieces)]
-        if kind is None:  # a number or a space: of two, the last belongs to what follows
+        if kind is None:  # a number or a space: of two, the last belongs to the next piece
             kind = "kSpace" if [end - begin for _, (begin, end) in cut(f"{chr(code)}{chr(code)}.")] == [1, 1, 1] else "kNumber"
         if kind in found:
             ranges = found[kind]
@@ -61,7 +61,7 @@ def classes(file):
                 ranges[-1][1] = code
             else:
                 ranges.append([code, code])
-    found["kSpace"].insert(1, [0x20, 0x20])  # it is cut with what follows
+    found["kSpace"].insert(1, [0x20, 0x20])  # it is in one piece with the next character
     lines = []
     for kind, ranges in found.items():
         lines.append(f"constexpr std::array<Range, {len(ranges)}> {kind}s{{{{")

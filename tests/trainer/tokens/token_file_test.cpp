@@ -1,4 +1,4 @@
-// Files of tokens: which are read, as what, and which are refused.
+// Token files: accepted formats and their interpretation, and refused files.
 #include "trainer/tokens/token_file.hpp"
 
 #include <ATen/ops/equal.h>
@@ -28,7 +28,7 @@ std::string as_bytes(const std::vector<std::uint16_t>& tokens) {
   return bytes;
 }
 
-// Of llm.c.
+// The format of llm.c.
 std::string header(std::int32_t magic, std::int32_t version, std::int32_t count) {
   std::array<std::int32_t, 256> numbers{magic, version, count};
   std::string bytes(sizeof numbers, '\0');
@@ -99,7 +99,7 @@ TEST(Tokens, AreWrittenWith16BitsWhereThatIsEnough) {
   EXPECT_EQ(encode_token_file(tokens, 65'537), header(20240801, 7, 3) + as_wide_bytes(tokens));
 }
 
-// A vocabulary with a token for each pair of equal letters.
+// A vocabulary with one token for each pair of equal letters.
 class Doubles : public Vocabulary {
  public:
   std::int64_t size() const override { return 512; }
@@ -175,7 +175,7 @@ TEST(Tokens, FilesThatAreNoneAreRefused) {
   EXPECT_THROW(token_source(folder.path(), 4, 1000, 0, ""), UsageError);
 }
 
-// Text or bare tokens inside something else would be trained on as the bytes of the container.
+// Otherwise text or bare tokens inside a container would be trained on as the container's bytes.
 TEST(Tokens, FilesInsideAContainerAreRefused) {
   TemporaryFolder folder;
   const std::string rest(600, '\1');
@@ -205,7 +205,7 @@ TEST(Tokens, FilesInsideAContainerAreRefused) {
           << name << ": " << refusal(folder, file, magic + rest);
     }
   }
-  // Texts and tokens that begin like some of them.
+  // Texts and tokens that begin like some of those formats.
   EXPECT_EQ(refusal(folder, "a.txt", "PARIS, BZh9 and PK, {\"a\": 1}"), "");
   EXPECT_EQ(refusal(folder, "a.bin", as_bytes({0x8b1f, 0x2008, 1, 2, 3, 4, 5, 6})), "");
 }

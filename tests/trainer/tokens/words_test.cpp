@@ -1,4 +1,4 @@
-// GPT-2's pattern of words, and what becomes of bytes that are no UTF-8.
+// GPT-2's pattern of words, and the treatment of bytes that are not UTF-8.
 #include "trainer/tokens/words.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(FirstWord, EndingsWithAnApostropheAreWords) {
   EXPECT_EQ(words_of("''s"), (Words{"''", "s"}));
 }
 
-// Of the Unicode standard, table 3-8, and of Python's b"...".decode(errors="replace").
+// The examples of the Unicode standard, table 3-8, and of Python's b"...".decode(errors="replace").
 TEST(Utf8, WhatIsNoCharacterIsReplacedByItsLongestBeginnings) {
   const std::string no = "\xef\xbf\xbd";
   EXPECT_EQ(as_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),

@@ -1,8 +1,7 @@
-"""Training of exported models' originals in eager Python, under DistributedDataParallel, in ddptrain's order of samples and with its seeds.
-Under torchrun with W workers; several models, one after the other, since starting Python takes longer than training.
+"""Trains the originals of exported models in eager Python under DistributedDataParallel, with ddptrain's order of samples and seeds. Runs under
+torchrun with W workers. One start trains several models one after the other, because starting Python takes longer than training.
 
-usage: torchrun ... exported_ddp.py OUT TRAIN.json...      -> OUT/<name>-W.json (losses), OUT/<name>-W.safetensors
-"""
+usage: torchrun ... exported_ddp.py OUT TRAIN.json...      -> OUT/<name>-W.json (losses), OUT/<name>-W.safetensors"""
 
 import inspect
 import json
@@ -28,7 +27,7 @@ def spread_bits(x: int) -> int:
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """trainer/loop/seeds.hpp"""
+    """The same formula as trainer/loop/seeds.hpp."""
     return spread_bits(spread_bits(spread_bits(seed) ^ step) ^ rank)
 
 
@@ -76,7 +75,7 @@ def main() -> None:
             (out / f"{name}.json").write_text(json.dumps(losses), encoding="utf-8")
             safetensors.torch.save_file(weights, out / f"{name}.safetensors")
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it
+    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process
 
 
 main()

@@ -21,7 +21,7 @@ def _classifier(model: nn.Module, size: int, classes: int = 10) -> dict:
 
 
 def mlp() -> dict:
-    """With dropout: its numbers are those that ddptrain seeds in each step."""
+    """Has dropout: its random numbers are those that ddptrain seeds in each step."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)), 12)
 
@@ -32,7 +32,7 @@ def cnn() -> dict:
 
 
 def norm() -> dict:
-    """Batch norm changes its buffers in each forward pass; the first layer is frozen."""
+    """Batch norm changes its buffers in each forward pass. The first layer is frozen."""
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 10))
     model[0].requires_grad_(False)
@@ -40,7 +40,7 @@ def norm() -> dict:
 
 
 class Noisy(nn.Sequential):
-    """Draws in evaluation as well."""
+    """Draws random numbers in evaluation mode as well."""
 
     def forward(self, image):
         return super().forward(image + 0.1 * torch.randn_like(image))
@@ -52,7 +52,7 @@ def noise() -> dict:
 
 
 def flat_norm() -> dict:
-    """One sample is one value a channel."""
+    """Batch norm over one value per channel and sample."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), 12)
 
@@ -74,7 +74,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """The words' vectors and the last layer are one tensor."""
+    """The token embedding and the last layer share one tensor."""
 
     def __init__(self, words: int = 32, length: int = 12, width: int = 16):
         super().__init__()
@@ -126,7 +126,7 @@ def of_hugging_face(config: pathlib.Path) -> dict:
 
 
 def of_timm() -> dict:
-    """With batch norm, and operators that change their argument in place."""
+    """A model of timm with batch norm and with operators that change their argument in place."""
     import timm
 
     torch.manual_seed(SEED)
@@ -135,18 +135,18 @@ def of_timm() -> dict:
     return {**_classifier(model, 32, 3), "batch": {"image": torch.randn(8, 3, 32, 32, generator=draw), "label": torch.randint(3, (8,), generator=draw)}}
 
 
-# ---- what cannot be exported ----
+# ---- models that cannot be exported ----
 
 
 class Asks(nn.Linear):
-    """Does something else by what it computes."""
+    """Branches on a computed value."""
 
     def forward(self, image):
         return super().forward(image if image.sum() > 0 else -image)
 
 
 class Branches(nn.Linear):
-    """Says it as torch.cond, which is an operator with graphs of its own."""
+    """Branches through torch.cond, an operator that has graphs of its own."""
 
     def forward(self, image):
         return super().forward(torch.cond(image.sum() > 0, lambda x: x + 1, lambda x: x - 1, (image,)))
@@ -159,14 +159,14 @@ class Casts(nn.Linear):
 
 
 class Counts(nn.Linear):
-    """The size of the batch is written into the model."""
+    """The batch size is a constant in the model."""
 
     def forward(self, image):
         return super().forward(image.reshape(8, 4))
 
 
 class Drifts(nn.Linear):
-    """Depends on something outside of itself: the graph keeps what it was when it was traced."""
+    """Depends on state outside the model: the graph keeps the value from the time of tracing."""
 
     runs = 0
 
@@ -176,7 +176,7 @@ class Drifts(nn.Linear):
 
 
 class Moves(nn.Linear):
-    """A momentum encoder: what it writes is no registered buffer."""
+    """A momentum encoder that writes to a tensor that is not a registered buffer."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -198,14 +198,14 @@ twice.register_autograd(lambda context, gradient: gradient * 2)
 
 
 class Owns(nn.Linear):
-    """Uses an operator of its own."""
+    """Uses a custom operator."""
 
     def forward(self, image):
         return twice(super().forward(image))
 
 
 class Flexes(nn.Linear):
-    """Attention whose scores a function of its own changes."""
+    """Attention whose scores are changed by a user function."""
 
     def forward(self, image):
         from torch.nn.attention.flex_attention import flex_attention
@@ -215,7 +215,7 @@ class Flexes(nn.Linear):
 
 
 class Halves(nn.Linear):
-    """Its weights have 16 bits."""
+    """Its weights are 16-bit floats."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs, dtype=torch.bfloat16)
@@ -225,7 +225,7 @@ class Halves(nn.Linear):
 
 
 class Loops(nn.Linear):
-    """As often as the data says."""
+    """Loops a number of times that depends on the data."""
 
     def forward(self, image):
         for _ in range(int(image.abs().max())):
@@ -234,7 +234,7 @@ class Loops(nn.Linear):
 
 
 class Repeats(nn.Linear):
-    """A loop that torch.export takes: an operator with graphs of its own."""
+    """A loop that torch.export accepts: an operator that has graphs of its own."""
 
     def forward(self, image):
         from torch._higher_order_ops.while_loop import while_loop
@@ -243,7 +243,7 @@ class Repeats(nn.Linear):
 
 
 class Shares(nn.Linear):
-    """Two parameters in one memory, of which each is trained."""
+    """Two trained parameters share memory."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -255,7 +255,7 @@ class Shares(nn.Linear):
 
 
 class Mirrors(nn.Linear):
-    """A buffer in the memory of a parameter."""
+    """A buffer shares the memory of a parameter."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -266,7 +266,7 @@ class Mirrors(nn.Linear):
 
 
 class Hooks(nn.Linear):
-    """The gradient that an optimizer sees is another one."""
+    """A hook replaces the gradient before the optimizer sees it."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -274,7 +274,7 @@ class Hooks(nn.Linear):
 
 
 class Warms(nn.Linear):
-    """A warm-up by a counter that is no buffer."""
+    """A warm-up that counts steps in a plain attribute instead of a buffer."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -287,7 +287,7 @@ class Warms(nn.Linear):
 
 
 class Alone(nn.Linear):
-    """In training it takes two samples or more. With one sample its evaluation does something else."""
+    """In training it needs at least two samples. With one sample its evaluation computes something else."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -307,7 +307,7 @@ class Turned(nn.Linear):
 
 
 class Leaves(nn.Linear):
-    """Leaves PyTorch on the way."""
+    """Computes a part outside of PyTorch."""
 
     def forward(self, image):
         return super().forward(torch.from_numpy(image.detach().numpy() * 2))

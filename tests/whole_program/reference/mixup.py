@@ -1,4 +1,5 @@
-"""How much of a sample stays its own under data.augment.mixup: Philox 4x32-10 and a Beta distribution, as trainer/data/sampler.cpp has them."""
+"""The share of its own pixels that a sample keeps under data.augment.mixup: Philox 4x32-10 and a Beta distribution, as in
+trainer/data/sampler.cpp."""
 
 import math
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def own_part(alpha: float, seed: int, epoch: int, position: int) -> float:
 
 
 def mixed(images: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, places: torch.Tensor, parts: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pictures at these places of a global batch, each mixed with the one before it, and the probabilities of all classes."""
+    """The images at these positions of a global batch, each mixed with the image before it, and the probabilities of all classes."""
     share, before = batch[places], batch[(places - 1) % len(batch)]
     own = parts[places]
     of_pictures = own.view(-1, *[1] * (images.dim() - 1))

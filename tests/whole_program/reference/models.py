@@ -1,4 +1,4 @@
-"""The networks of model.type in plain torch.nn, with the same names of parameters and buffers as ddptrain's."""
+"""The networks of model.type in plain torch.nn, with ddptrain's names of parameters and buffers."""
 
 import fnmatch
 
@@ -101,7 +101,7 @@ class Resnet(nn.Module):
 
 
 class Conv1d(nn.Module):
-    """Hugging Face's: a linear layer with its weight the other way round."""
+    """Hugging Face's Conv1D: a linear layer with a transposed weight."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -113,7 +113,7 @@ class Conv1d(nn.Module):
 
 
 def documents(tokens, end: int | None):
-    """Who sees whom, and the place of each token in its document, which ends with the token `end`."""
+    """The attention mask, and the position of each token in its document. A document ends with the token `end`."""
     if end is None:
         return None, torch.arange(tokens.size(1), device=tokens.device)
     mask = torch.zeros(tokens.size(0), 1, tokens.size(1), tokens.size(1), dtype=torch.bool, device=tokens.device)
@@ -146,7 +146,7 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its tied head aside."""
+    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, except for its tied head."""
 
     def __init__(self, settings: dict, vocabulary: int, positions: int, end: int | None):
         super().__init__()
@@ -183,7 +183,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """With the names and the operators of timm's VisionTransformer."""
+    """A ViT with the names and the operators of timm's VisionTransformer."""
 
     def __init__(self, settings: dict, size: int, channels: int, classes: int):
         super().__init__()
@@ -233,7 +233,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """With the names of Hugging Face's LlamaForCausalLM."""
+    """Llama with the names of Hugging Face's LlamaForCausalLM."""
 
     def __init__(self, settings: dict, vocabulary: int, end: int | None):
         super().__init__()
@@ -262,7 +262,7 @@ class Llama(nn.Module):
 
 
 class LoraLinear(nn.Module):
-    """What peft's lora.Linear makes of a layer, without dropout: the layer keeps its names, and the update has peft's."""
+    """The same as peft's lora.Linear without dropout: the layer keeps its names, and the update has peft's names."""
 
     def __init__(self, layer: nn.Module, settings: dict):
         super().__init__()
@@ -279,7 +279,7 @@ class LoraLinear(nn.Module):
 
 
 def with_lora(model: nn.Module, settings: dict) -> nn.Module:
-    """Names of parameters stay those of the model, but for ".layer"."""
+    """Parameters keep the model's names, except for an added ".layer"."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for name, layer in list(model.named_modules()):

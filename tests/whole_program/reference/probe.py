@@ -1,6 +1,6 @@
-"""A worker that tells what it sees. test_torchrun_contract.py starts it under torchrun and under ddprun; it connects to the test's socket
-($PROBE_SOCKET, an abstract name), is told its attempt, sends its environment, arguments and the like as one JSON line, goes on when the
-test has heard from all workers, and then does what $PROBE_DO asks of its rank: say, fail, wait for a signal."""
+"""A worker that reports what it sees. test_torchrun_contract.py starts it under torchrun and under ddprun. It connects to the test's socket
+($PROBE_SOCKET, an abstract name), receives its attempt number, and sends its environment, arguments and the like as one JSON line. When the test has
+the reports of all workers, it does what $PROBE_DO requests of its rank: print, fail, or wait for a signal."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import socket
 import stat
 import sys
 
-MARK = "~>"  # in every line that a worker says
+MARK = "~>"  # is part of every line that a worker prints
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     def tell(message: dict) -> None:
         link.sendall(json.dumps({"node": node, **message}).encode() + b"\n")
 
-    # Agents of torchrun on several nodes do not agree in TORCHELASTIC_RESTART_COUNT.
+    # Torchrun's agents on several nodes have different values of TORCHELASTIC_RESTART_COUNT.
     tell({"place": f"{rank} {os.environ['TORCHELASTIC_RUN_ID']}"})
     attempt = link.makefile("rb", buffering=0).readline().decode().strip()
     who = f"{rank}.{attempt}"
@@ -69,15 +69,15 @@ def main() -> None:
             os._exit(0)
 
     if stays or "wait" in actions:
-        # Not signal.pause(): a signal that comes just before it would be noticed only with the next one.
+        # signal.pause() does not do: it would miss a signal that comes just before it, until the next signal.
         come, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    for action in actions:  # what is said and written, now: afterwards another's end may stop us
+    for action in actions:  # output and files come first: later, the end of another worker may stop this one
         verb, _, text = action.partition(" ")
-        if verb == "error":  # what torch.distributed.elastic's @record would leave
+        if verb == "error":  # the error file that torch.distributed.elastic's @record would write
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
                 file.write(text)
         elif verb == "say":
@@ -87,12 +87,12 @@ def main() -> None:
         elif verb == "raw":  # bytes as a Python literal writes them
             write_whole(1, text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
     tell({"who": who, "seen": seen})
-    link.recv(1)  # all workers have said what they see
+    link.recv(1)  # all workers have reported what they see
 
     for action in actions:
         verb, _, text = action.partition(" ")
         if verb in ("say", "cry", "raw", "error"):
-            pass  # done already
+            pass  # was done above
         elif verb == "raise":
             raise RuntimeError(text)
         elif verb == "exit":

@@ -54,7 +54,7 @@ def main() -> None:
                 break
         epoch += 1
     (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
-    os._exit(0)  # not the interpreter's end: PyTorch's threads may abort it
+    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads may abort the process
 
 
 main()

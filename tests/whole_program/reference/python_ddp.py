@@ -1,9 +1,8 @@
-"""Training with Python's DistributedDataParallel, reading the settings of a train.json, in ddptrain's order of samples: rank r of W takes
-positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch, the
-final weights, and what `ddprun plot` draws.
+"""Training with Python's DistributedDataParallel that reads the settings of a train.json and uses ddptrain's order of samples: rank r of W takes
+positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch, the final
+weights, and the metrics that `ddprun plot` draws.
 
-usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors, OUT/metrics.jsonl
-"""
+usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors, OUT/metrics.jsonl"""
 
 import csv
 import fnmatch
@@ -39,7 +38,7 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
 
 
 def read_tokens(data: dict, split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a text: each byte is a token. What follows the end of a document is not predicted."""
+    """The tokens of a text: each byte is one. The token after the end of a document is not predicted."""
     tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data[f"{split}_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
     block = data["block_size"]
     samples = data.get(f"{split}_samples", 0) or (len(tokens) - 1) // block
@@ -54,7 +53,7 @@ def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def read_csv(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each column minus its mean, divided by its standard deviation, in double; then float32."""
+    """The columns of a CSV file: each minus its mean, divided by its standard deviation, computed in double and then converted to float32."""
     with open(pathlib.Path(data["dir"]) / "train.csv", newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     columns = []
@@ -88,7 +87,7 @@ def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def global_batches(samples: int, batch_size: int, seed: int):
-    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller; its epoch, and where in that it begins."""
+    """For each global batch: its indices, its epoch, and its offset in that epoch. The last batch of an epoch may be smaller."""
     epoch = 0
     while True:
         generator = torch.Generator().manual_seed(seed + epoch)
@@ -98,7 +97,7 @@ def global_batches(samples: int, batch_size: int, seed: int):
 
 
 def groups_of(settings: dict, network) -> list[dict]:
-    """What no pattern matches is last."""
+    """Groups of parameters by pattern. The last group has the parameters that no pattern matches."""
     groups = [{"params": [], "lr": settings["lr"] * group.get("lr_scale", 1)} | ({"weight_decay": group["weight_decay"]} if "weight_decay" in group else {})
               for group in settings.get("groups", [])]
     groups.append({"params": []})
@@ -144,7 +143,7 @@ def freeze(patterns: list[str], network) -> None:
 
 
 def load(network, file: str, lora: dict) -> None:
-    """Weights under their own names; of a model with updates the layers' are a level deeper."""
+    """Loads weights by their own names. In a model with low-rank updates, the layers' weights are one level deeper."""
     weights = safetensors.torch.load_file(file)
     if lora:
         weights = {own_name: weights[name] for own_name, name in ((own, own.replace(".layer.", ".")) for own in network.state_dict())}
@@ -162,7 +161,7 @@ def rate_factor(schedule: dict, step: int, steps: int) -> float:
 
 
 def prepare_device(settings: dict) -> torch.device:
-    """As ddptrain's: float32 in convolutions too, unless TF32 is asked for. A GPU is shared by all ranks."""
+    """The same settings as ddptrain: convolutions use float32 too, unless TF32 is requested. All ranks share one GPU."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.get("precision") == "tf32"
     if settings.get("deterministic"):
         torch.use_deterministic_algorithms(True)
@@ -171,7 +170,7 @@ def prepare_device(settings: dict) -> torch.device:
 
 @torch.no_grad()
 def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: int) -> float:
-    """The mean loss over all tokens; each rank takes a run of the samples."""
+    """The mean loss over all tokens; each rank evaluates a contiguous range of the samples."""
     rank, world = dist.get_rank(), dist.get_world_size()
     device = next(network.parameters()).device
     own, own_following = (part.tensor_split(world)[rank].to(device) for part in (tokens, following))
@@ -185,7 +184,7 @@ def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: in
 
 
 def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, epoch: int, position: int, settings: dict) -> float:
-    """One optimizer step on a global batch; its mean loss."""
+    """Runs one optimizer step on a global batch and returns its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
     inputs, targets = images[share], labels[share]
@@ -216,7 +215,7 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, ep
         torch.nn.utils.clip_grad_norm_(trained, limit)
     scaler.step(optimizer)
     scaler.update()
-    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)  # this rank's part of the mean
+    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)  # this rank's share of the mean
     dist.all_reduce(mean)
     return mean.item()
 
@@ -261,7 +260,7 @@ def main() -> None:
         safetensors.torch.save_file(weights, out / "model.safetensors")
         (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (docs/internals/decisions/tests/python-sigabrt.md)
+    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (docs/internals/decisions/tests/python-sigabrt.md)
 
 
 if __name__ == "__main__":

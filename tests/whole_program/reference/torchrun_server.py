@@ -1,7 +1,7 @@
-"""The real torchrun, many times in one process. contract.py starts this once; it imports torch.distributed.run (2.5 s of CPU), then forks
-for every order on its standard input and calls torchrun's own main() in the child, with the order's arguments, environment, folder, output
-files and signals. Nothing of torchrun is replaced: its import is shared, and a child ends without tearing down Python's modules (0.5 s of
-CPU). A line of JSON has the orders of all agents of a job; it is answered with their pids, then with their statuses."""
+"""The real torchrun, many times in one process. contract.py starts this once; it imports torch.distributed.run (2.5 s of CPU). For every order on its
+standard input it forks and calls torchrun's own main() in the child, with the order's arguments, environment, folder, output files and signals. No
+part of torchrun is replaced: its import is shared, and a child ends without the teardown of Python's modules (0.5 s of CPU). One line of JSON has the
+orders of all agents of a job. The answer is their pids, then their statuses."""
 
 import atexit
 import gc
@@ -30,14 +30,14 @@ def become(order: dict) -> list[str]:
 
 
 def options() -> list:
-    """Every option of this torchrun: its spellings, and the variable that also sets it, if there is one."""
+    """Every option of this torchrun: its spellings, and the environment variable that also sets it, if any."""
     actions = torch.distributed.run.get_args_parser()._actions
     return [[action.option_strings, f"PET_{action.dest.upper()}" if isinstance(action, (env, check_env)) else None]
             for action in actions if action.option_strings and action.dest != "help"]
 
 
 def run_and_end(arguments: list[str]) -> None:
-    """torchrun's main(), and the end that the interpreter gives it."""
+    """Calls torchrun's main() and ends with the exit code that the interpreter would give it."""
     code = 0
     try:
         torch.distributed.run.main(arguments)
@@ -57,7 +57,7 @@ def main() -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", buffering=1)
     print(json.dumps(options()), file=answers)
     gc.collect()
-    gc.freeze()  # or each child's first collection copies all of torch's objects
+    gc.freeze()  # without it, each child's first collection copies all of torch's objects
     for line in orders:
         agents = []
         for order in json.loads(line):

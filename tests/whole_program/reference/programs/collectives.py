@@ -1,6 +1,5 @@
-"""Every collective of torch.distributed that works on CPU tensors, over init_process_group("gloo") by environment or, asked by a second
-argument, by address. What an
-operation returns is its result, or the name of its exception where Gloo does not have it."""
+"""Runs every collective of torch.distributed that works on CPU tensors. init_process_group("gloo") uses the environment or, with a second argument,
+an address. The result of an operation is its return value, or the name of its exception if Gloo does not support it."""
 
 import datetime
 import os

@@ -1,5 +1,5 @@
-"""Trains a small network with DistributedDataParallel, saves it half way with torch.distributed.checkpoint, and trains it on; then loads
-what was saved into a new network and trains that as well. Leaves the losses of both and a sum of all weights."""
+"""Trains a small network with DistributedDataParallel, saves it half-way with torch.distributed.checkpoint, and continues. Then loads the checkpoint
+into a new network and trains that as well. Writes the losses of both and a sum of all weights."""
 
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""Where the programs in this folder leave what they computed: one JSON file a rank in the folder that is their first argument. Rank 0's
-batches, weights and losses are made from plain seeds, so that two runs can be compared to the bit. And how they end."""
+"""Writes the results of the programs in this folder: one JSON file per rank in the folder that is their first argument. Rank 0's batches, weights and
+losses come from fixed seeds, so two runs can be compared bit by bit. Also ends the programs."""
 
 import json
 import os
@@ -13,7 +13,8 @@ def leave(result: dict) -> None:
 
 
 def end() -> None:
-    """Ends this process here: while the interpreter ends, PyTorch's threads of a Gloo group may abort it (docs/internals/decisions/tests/python-sigabrt.md)."""
+    """Ends this process without the interpreter's teardown, in which PyTorch's threads of a Gloo group may abort it
+    (docs/internals/decisions/tests/python-sigabrt.md)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
-"""Training that survives restarts in the way that PyTorch's tutorials on torchrun teach: rank 0 writes a snapshot after every epoch, and
-whoever starts looks for one first. `--fail EPOCH:RESTART,...` ends rank 1 in that epoch of that attempt. Each attempt leaves a line."""
+"""Training that survives restarts as PyTorch's torchrun tutorials teach it: rank 0 writes a snapshot after every epoch, and each worker first looks
+for one at its start. `--fail EPOCH:RESTART,...` ends rank 1 in that epoch of that attempt. Each attempt writes a line."""
 
 import argparse
 import json
@@ -46,7 +46,7 @@ def main() -> None:
             raise SystemExit(9)
         optimizer.step()
         losses.append(loss.item())
-        dist.barrier()  # an epoch in which somebody failed is not saved
+        dist.barrier()  # an epoch in which a rank failed is not saved
         if rank == 0:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, snapshot.with_suffix(".new"))
             os.replace(snapshot.with_suffix(".new"), snapshot)

@@ -41,7 +41,7 @@ class Gpt(nn.Module):
 
 
 def die_after(seconds: float) -> None:
-    """By a timer of the kernel: no Python runs between its end and the death."""
+    """Uses a kernel timer, so that no Python code runs between its expiry and the death."""
     libc = ctypes.CDLL(None, use_errno=True)
     event, timer = (ctypes.c_int * 16)(), ctypes.c_void_p()
     event[2] = 9  # sigev_signo: SIGKILL; sigev_notify stays SIGEV_SIGNAL

@@ -1,4 +1,4 @@
-"""A loop with accelerate and ddprun's tracker, on two ranks, until somebody stops the job. test_python_helper.py starts it: argument 1 is the folder."""
+"""A loop with accelerate and ddprun's tracker, on two ranks, until the job is stopped. test_python_helper.py starts it: argument 1 is the folder."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Lightning's Trainer with ddprun's callback, on two ranks, until somebody stops the job. test_python_helper.py starts it: argument 1 is the folder."""
+"""Lightning's Trainer with ddprun's callback, on two ranks, until the job is stopped. test_python_helper.py starts it: argument 1 is the folder."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""transformers.Trainer with ddprun's callback, on two ranks, until somebody stops the job. test_python_helper.py starts it."""
+"""transformers.Trainer with ddprun's callback, on two ranks, until the job is stopped. test_python_helper.py starts it."""
 
 import sys
 

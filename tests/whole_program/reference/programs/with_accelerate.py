@@ -1,4 +1,5 @@
-"""A training loop with Hugging Face accelerate around a small network of random weights: its losses, and what accelerate found."""
+"""A training loop with Hugging Face accelerate around a small network with random weights. Writes its losses and the environment that accelerate
+detected."""
 
 import torch
 from accelerate import Accelerator

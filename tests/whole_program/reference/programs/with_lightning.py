@@ -1,4 +1,4 @@
-"""Lightning's Trainer, which must find by itself that a launcher has started it, and not start processes of its own. Leaves its losses."""
+"""Lightning's Trainer, which must detect that a launcher has started it, and start no processes itself. Writes its losses."""
 
 import os
 import warnings

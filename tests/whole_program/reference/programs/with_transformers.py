@@ -1,4 +1,4 @@
-"""Hugging Face transformers' Trainer on a tiny GPT-2 of random weights, made from a config: nothing is downloaded. Leaves the log of losses."""
+"""Hugging Face transformers' Trainer on a tiny GPT-2 with random weights, made from a config: nothing is downloaded. Writes the log of losses."""
 
 import sys
 

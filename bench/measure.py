@@ -210,12 +210,14 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
     """Tables without results here keep their contents."""
     head = "\n".join(["# Benchmarks", "",
-                      "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
-                      "sides. A figure is the median, with the smallest and largest value of all repeats in brackets. Where there is none to compare, the",
-                      "row says what was seen.", "",
-                      "Some rows have an interval behind `times better`. Both programs were then measured in pairs, one right after the other,",
-                      "who goes first in turns. The figure is the median of the pairs' ratios, and in brackets stands its 90 % interval: the",
-                      "bootstrap of that median with a fixed seed.", ""])
+                      "`./dev bench --docs` writes this page. The programs of each row ran interleaved in one run, with OMP_NUM_THREADS=1 and the same",
+                      "LibTorch on both sides. Each value is the median, with the smallest and largest value of all repeats in brackets. If a program has",
+                      "no value to compare, the row states what happened instead.",
+                      "",
+                      "Some rows have an interval after the value of `times better`. For these rows both programs were measured in pairs, one right",
+                      "after the other, with alternating order. The value is the median of the pairs' ratios. The brackets contain its 90 % interval,",
+                      "from a bootstrap of that median with a fixed seed.",
+                      ""])
     earlier = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.exists() else []
     sections = {text.split("\n", 1)[0]: text.rstrip("\n") for text in earlier}
     for table in tables:

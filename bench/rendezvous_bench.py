@@ -69,7 +69,7 @@ def flooded_rounds(tools: Tools, how: How) -> Table:
         progress("two nodes restart, alone and under a flood of strangers")
         calm += round_times(tools, False)
         flooded += round_times(tools, True)
-    return Table("A flood of strangers at the coordinator's port", "nobody",
+    return Table("A flood of strangers at the coordinator's port", "",
                  [Row("from a worker's failure to both nodes' next workers", "ms", Series(calm), None),
                   Row("the same while strangers connect as fast as they can", "ms", Series(flooded), None,
                       at_most=round(2 * Series(calm).median, 1))])
@@ -92,4 +92,4 @@ def run(tools: Tools, how: How) -> list[Table]:
         rows += [row("until all are released into a round", "ms", "joined_ms", at_most=AT_MOST_MS.get(agents)),
                  row("from a worker's failure until all are in the next round", "ms", "restarted_ms"),
                  row("memory of the coordinator for each", "KB", "coordinator_kb_per_agent", at_most=80)]
-    return [*beside_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "nobody", rows), flooded_rounds(tools, how)]
+    return [*beside_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "", rows), flooded_rounds(tools, how)]

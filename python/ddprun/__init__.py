@@ -429,7 +429,17 @@ def _at_exit():
         _channel.flush()
 
 
-os.register_at_fork(after_in_child=_in_forked_child)
+def _before_fork():
+    if _channel is not None:
+        _channel.signals.before_fork()
+
+
+def _after_fork():
+    if _channel is not None:
+        _channel.signals.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_child)
 atexit.register(_at_exit)
 
 

@@ -52,6 +52,7 @@ class StopSignals:
         self._reads = self._writes = -1
         self._set_action = None
         self.keeps_loaders = mmap.mmap(-1, 1)  # 1: loaders continue at a signal
+        self._forking = threading.local()  # the signal mask of a thread that forks
 
     def install(self):
         """Works in the main thread only. In another thread it does nothing, and the next call tries again."""
@@ -165,6 +166,18 @@ class StopSignals:
 
     # ---- a forked child ----
 
+    def before_fork(self):
+        """Blocks our signals in this thread. Until in_child() the child writes into the pipe of its parent, and a signal of the child would stop the
+        job."""
+        if self._mine:
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._mine)
+
+    def after_fork(self):
+        mask = getattr(self._forking, "mask", None)
+        if mask is not None:
+            self._forking.mask = None
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     def in_child(self):
         """Restores the earlier actions. In a child that becomes a worker of torch's DataLoader, keep_loader() follows."""
         with contextlib.suppress(ValueError):
@@ -179,6 +192,7 @@ class StopSignals:
             if end >= 0:
                 os.close(end)
         self._mine, self._reads, self._writes = {}, -1, -1
+        self.after_fork()
         module = sys.modules.get(_LOADERS)
         theirs = getattr(module, "_set_worker_signal_handlers", None)
         if theirs is not None and stop_signals():

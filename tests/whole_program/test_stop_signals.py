@@ -122,6 +122,27 @@ def test_without_should_save_the_action_is_the_default_one(start):
     assert process.returncode == 143 and "failed: signal 15" in err, err
 
 
+def test_a_signal_that_reaches_a_child_before_our_hook_is_the_childs(start):
+    """Hooks after a fork run in the order of their registration, so this one runs before ours."""
+    process, _ = start("""
+import os, signal
+early = False
+os.register_at_fork(after_in_child=lambda: early and os.kill(os.getpid(), signal.SIGTERM))
+""" + STEPS.replace("BEFORE", """
+ddprun.should_save()
+early = True
+forked = os.fork()
+if forked == 0:
+    os._exit(1)
+early = False
+assert os.WTERMSIG(os.waitpid(forked, 0)[1]) == signal.SIGTERM
+assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""))
+    process.send_signal(signal.SIGTERM)
+    out = process.communicate(timeout=60)[0]
+    assert process.returncode == 85, out
+
+
 def test_children_have_the_default_action(start):
     process, _ = start(STEPS.replace("BEFORE", """
 import subprocess

@@ -1168,7 +1168,7 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 //
 // The workers of a member leave their group and wait with their state. The agent reports to the coordinator that the round is
 // over on this node. The next release contains the new ranks, and the agent starts the missing workers. From then on it is a
-// regroup as on one machine. Waiting has no time limit of its own: this coordinator or a successor sends the next release or
+// regroup as on one machine. The wait has no separate time limit: this coordinator or a successor sends the next release or
 // the end of the job.
 //
 //     running -> holding -- RoundReleased --> running, regrouping

@@ -72,7 +72,7 @@ class JobLink {
   // This node's address as seen by other nodes; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
   FileQueue& records() { return shell_.records(); }
-  // How long the coordinator had not answered when its grant ended.
+  // The time from the last answer of the coordinator to the end of the grant.
   double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
 
  private:

@@ -333,7 +333,7 @@ class _Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def forget(self):
-        """For a forked child: it is not the worker, and its parent's locks may be held for ever."""
+        """For a forked child: it is not the worker, and its parent's locks may be held forever."""
         self._closed = True
         self._socket.close()
         self.signals.in_child()

@@ -25,7 +25,7 @@
 // an expired lease and a full queue. It must not answer any of it.
 //
 // What was tried. Four waits look superfluous. Without each of them the simulator found failures (docs/internals/decisions).
-//   No round starts before a majority knows the last one. Otherwise leading would take three majorities, and jobs got stuck.
+//   No round starts before a majority knows the last one. Otherwise a coordinator needed three majorities, and jobs got stuck.
 //   A node is ready only after it has answered its Welcome. A Hello may arrive seconds after its machine has lost power.
 //   After a stop signal, stop_call must pass for signals to other nodes. Otherwise the first node left alone, and jobs ended
 //   unsaved: a scheduler signals all nodes of a job, but not at the same moment.

@@ -26,12 +26,12 @@ class Difference:
     since: str = ""  # occurs only with a torchrun of this version or newer
 
 
-ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases in which the launcher chooses the address and the port
+CHOSEN_BY_THE_LAUNCHER = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases in which the launcher chooses the address and the port
 EMPTY = ".*an empty folder"
 
 DIFFERENCES = [
-    Difference(r"workers/.*/environment/MASTER_ADDR", ".*", "127.0.0.1", "on one machine no name has to be resolved", ANEW),
-    Difference(r"workers/.*/environment/MASTER_PORT", r"\d+", r"\d+", "a free port, another in each run", ANEW),
+    Difference(r"workers/.*/environment/MASTER_ADDR", ".*", "127.0.0.1", "on one machine no name has to be resolved", CHOSEN_BY_THE_LAUNCHER),
+    Difference(r"workers/.*/environment/MASTER_PORT", r"\d+", r"\d+", "a free port, another in each run", CHOSEN_BY_THE_LAUNCHER),
     Difference("exit", "1", "2", "a command line that cannot be obeyed is a usage error, whichever part of it"),
     Difference("exit", "1", r"[3-9]|1[2-4]\d", "the failed worker's own exit code, 128+N for a signal"),
     Difference(r"(temporary|logs)/.*report\.json", "<nothing>", "a report", "each run leaves a report where its logs are"),

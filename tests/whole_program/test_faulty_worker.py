@@ -27,7 +27,7 @@ def failure(tmp_path) -> dict:
 
 @pytest.mark.parametrize(("fault", "text"), [("make_module", "weights.bin is not there"), ("describe", "no header to describe")])
 def test_an_error_before_the_first_group_ends_the_run_with_its_text(ddprun_bin, faulty_worker, tmp_path, fault, text):
-    """A regression test: the error was retried for ever at full CPU load and without a message."""
+    """A regression test: the error was retried forever at full CPU load and without a message."""
     done = train(ddprun_bin, faulty_worker, tmp_path, fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert text in done.stderr and failure(tmp_path)["message"] == text

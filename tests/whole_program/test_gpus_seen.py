@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs/schemas/status.schema.json").read_text(encoding="utf-8"))
 
-# A library with two devices. Each load writes a line to $NVML_LOG. $NVML_DOES selects a fault: none, "crash", or "wait" for ever.
+# A library with two devices. Each load writes a line to $NVML_LOG. $NVML_DOES selects a fault: none, "crash", or "wait" forever.
 NVML = r"""
 #include <stdio.h>
 #include <stdlib.h>

@@ -94,7 +94,7 @@ def test_a_signal_to_one_workers_group_saves_on_all_ranks(start, number):
 
 
 def test_a_rank_in_a_librarys_code_ends_on_the_agents_order(start):
-    """The rank waits for a mutex for ever, as in a collective: Python runs no handler there. The order follows the other rank's death."""
+    """The rank waits for a mutex forever, as in a collective: Python runs no handler there. The order follows the other rank's death."""
     process, pids = start("""
 import ctypes, ddprun, os
 ddprun.should_save()

@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 struct Retention {
   std::int64_t newest = 3;           // at least 1
-  std::int64_t every_steps = 0;      // the first checkpoint at or past each multiple of this stays for ever; 0: no such rule
+  std::int64_t every_steps = 0;      // the first checkpoint at or past each multiple of this stays forever; 0: no such rule
   std::int64_t best = 0;             // number of checkpoints with the best evaluation that also stay
   std::string best_by = "accuracy";  // name of the metric
   bool higher_is_better = true;

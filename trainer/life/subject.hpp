@@ -23,7 +23,7 @@ struct Subject {
   std::function<std::unique_ptr<Task>(const TrainConfig&)> make_task;
   // Describes the training samples from headers alone. Called on another thread, before `read` has ended.
   std::function<Description(const TrainConfig&)> describe;
-  // Reads the data for that device, on a thread of its own. A source that shares no memory between workers ignores the last
+  // Reads the data for that device, in a separate thread. A source that shares no memory between workers ignores the last
   // argument.
   std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
   // Lines for the user about data that may be unintended. Rank 0 calls it after `read` has ended. Empty: none.

@@ -52,7 +52,7 @@ bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, do
   return !by_scaler;
 }
 
-// A run may skip a step in each epoch for ever. So only its 1st, 2nd, 4th, 8th... skipped step is examined and reported.
+// A run may skip a step in each epoch forever. So only its 1st, 2nd, 4th, 8th... skipped step is examined and reported.
 void tell_skipped(const TrainingState& state, Workspace& work, const Share& share) {
   const std::int64_t in_a_row = skipped_in_a_row(state.values);
   const bool too_many = in_a_row > work.config.max_skipped_steps;

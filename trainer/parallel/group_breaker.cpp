@@ -13,13 +13,13 @@
 // Note [A connection that never comes]
 // Of two ranks, one connects and the other waits at its listener. If the first one dies before it connects, Gloo waits for five
 // times the group's timeout. Gloo also forgets a connection that ends before its first bytes were read, so that two living
-// ranks may wait for ever. In both cases there is no connection to shut down. So the breaker itself makes the expected
+// ranks may wait forever. In both cases there is no connection to shut down. So the breaker itself makes the expected
 // connections to this process's own listeners, and ends them immediately. Each sends the eight bytes that identify it (a number
 // below the size of the group; Gloo's transport/tcp/listener.cc). Gloo closes a connection that it does not expect.
 //
 // Note [A socket that is nothing yet]
 // shutdown() on a socket without a connection returns ENOTCONN and still marks the socket (Linux, inet_shutdown). If the socket
-// becomes a listener later, every connection that it accepts is already shut down. No answer reaches it, and it waits for ever.
+// becomes a listener later, every connection that it accepts is already shut down. No answer reaches it, and it waits forever.
 //
 // Note [An operation that is cut off]
 // Suppose that a connection ends in the middle of an operation. Gloo then fails the operations that had not begun, but not this

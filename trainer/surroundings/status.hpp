@@ -20,7 +20,7 @@ class Status {
     phase_ = phase;
     if (AgentChannel* agent = agent_) agent->send(channel::PhaseChange{.phase = phase, .step = step_, .epoch = epoch_});
   }
-  // Sets the stage within a step. Not sent.
+  // Sets the stage within a step. The agent does not receive it.
   void at(channel::Stage stage) { stage_ = stage; }
   // Sets the number of finished steps and the epoch of the next one. Sent with the next change of phase or progress.
   void reach(std::int64_t step, std::int64_t epoch) {

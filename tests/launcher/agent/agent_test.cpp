@@ -300,7 +300,7 @@ class AgentTest : public testing::Test {
   std::string seen_;
 };
 
-// Writes its pid, then waits for ever in a session of its own and ignores SIGTERM. Its parents are gone.
+// Writes its pid, then waits forever in a session of its own and ignores SIGTERM. Its parents are gone.
 constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
 
 TEST_F(AgentTest, AllWorkersSucceed) {

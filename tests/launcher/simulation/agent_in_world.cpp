@@ -351,7 +351,7 @@ class AgentInWorld final : public SimulatedLauncher {
   void carry(const agent_action::StartStandby&) { host_.violate("a member has a standby"); }
   void carry(const agent_action::DismissStandbys&) { host_.violate("a member has a standby"); }
 
-  // A node that is told of a round's end soon reports that the round is over here.
+  // A node that receives the end of a round must soon report that its own workers have ended.
   void expect_end() {
     if (std::exchange(owes_end_, in_a_round_) || !in_a_round_) return;
     owed_for_ = 0;

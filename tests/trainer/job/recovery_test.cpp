@@ -135,7 +135,7 @@ TEST_F(RecoveryTest, ItsOwnErrorsEndItWhateverIsOrdered) {
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
 }
 
-// A retry would prepare the same model, fail with the same error, and use a CPU for ever.
+// A retry would prepare the same model, fail with the same error, and use a CPU forever.
 TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
   EXPECT_FALSE(recovery_.survives(error));

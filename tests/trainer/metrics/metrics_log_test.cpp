@@ -187,7 +187,7 @@ TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
   EXPECT_EQ(found[1]["step"], 4);
 }
 
-// Opening a pipe without a reader would block the start for ever.
+// Opening a pipe without a reader would block the start forever.
 TEST(MetricsLog, APipeIsNotWaitedFor) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "m").c_str(), 0600), 0);

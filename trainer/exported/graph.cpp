@@ -28,7 +28,7 @@ struct Statement {
   GraphNode::Kind kind = GraphNode::Kind::kOperator;
   std::optional<c10::OperatorHandle> target{};  // kOperator
   const Calculation* calculation = nullptr;     // kCompute
-  bool is_weight_norm = false;
+  ArgumentCheck check = nullptr;                // kOperator; null: its kernel checks
   std::vector<Slot> arguments{};
   std::size_t from = 0, index = 0;       // kGet
   bool gradients = true;                 // kGradients
@@ -63,20 +63,6 @@ void require_sizes(const IValue& sizes) {
   }
 }
 
-// The kernel of weight norm does not check its arguments. It reads one magnitude for each slice of the weights, and divides by
-// the number of weights. LibTorch computes a negative dimension with other operators, which check. Throws std::domain_error.
-void require_weight_norm(const torch::jit::Stack& arguments) {
-  const at::Tensor& weights = arguments[0].toTensor();
-  const at::Tensor& magnitudes = arguments[1].toTensor();
-  const std::int64_t dimension = arguments[2].toInt();
-  if (dimension < 0) return;
-  const std::int64_t slices = weights.size(dimension);
-  if (weights.numel() > 0 && magnitudes.numel() == slices) return;
-  if (weights.numel() == 0) throw std::domain_error("expected at least one weight");
-  throw std::domain_error("expected " + std::to_string(slices) + " magnitudes, one for each slice of the weights, got " +
-                          std::to_string(magnitudes.numel()));
-}
-
 IValue called(const Statement& statement, const Values& values, c10::Device device) {
   torch::jit::Stack stack;
   stack.reserve(statement.arguments.size());
@@ -86,7 +72,7 @@ IValue called(const Statement& statement, const Values& values, c10::Device devi
     const std::string& name = takes[i].name();
     if (name == "size" || name == "repeats" || name == "output_size") require_sizes(stack.back());
   }
-  if (statement.is_weight_norm) require_weight_norm(stack);
+  if (statement.check != nullptr) statement.check(stack);
   statement.target->callBoxed(stack);
   if (stack.size() == 1) return std::move(stack.front());
   return c10::ivalue::Tuple::create(std::move(stack));
@@ -167,7 +153,7 @@ Statement statement_of(const GraphText& text, const GraphNode& node) {
   };
   if (node.kind == GraphNode::Kind::kOperator) {
     made.target = find_operator(node.name);
-    made.is_weight_norm = made.target->schema().name().starts_with("aten::_weight_norm");
+    made.check = argument_check_of(made.target->schema());
     made.arguments = slots_of(text, node, made.target->schema());
   } else if (node.kind == GraphNode::Kind::kGet) {
     made.from = static_cast<std::size_t>(node.arguments[0].integer);

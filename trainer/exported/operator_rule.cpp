@@ -1,10 +1,13 @@
 // Implementation of operator_rule.hpp.
 #include "trainer/exported/operator_rule.hpp"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <stdexcept>
 #include <string_view>
 
 namespace ddprun::trainer {
@@ -93,6 +96,20 @@ std::optional<std::string> reason_to_refuse(const c10::Argument& argument) {
   }
 }
 
+// The kernel of weight norm does not check its arguments. It reads one magnitude for each slice of the weights, and divides by
+// the number of weights. LibTorch computes a negative dimension with other operators, which check. Throws std::domain_error.
+void require_weight_norm(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor& weights = arguments[0].toTensor();
+  const at::Tensor& magnitudes = arguments[1].toTensor();
+  const std::int64_t dimension = arguments[2].toInt();
+  if (dimension < 0) return;
+  const std::int64_t slices = weights.size(dimension);
+  if (weights.numel() > 0 && magnitudes.numel() == slices) return;
+  if (weights.numel() == 0) throw std::domain_error("expected at least one weight");
+  throw std::domain_error("expected " + std::to_string(slices) + " magnitudes, one for each slice of the weights, got " +
+                          std::to_string(magnitudes.numel()));
+}
+
 }  // namespace
 
 std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema) {
@@ -109,6 +126,11 @@ std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema) {
     return "does not check its indices";
   }
   return std::nullopt;
+}
+
+ArgumentCheck argument_check_of(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  return name == "aten::_weight_norm" || name == "aten::_weight_norm_interface" ? require_weight_norm : nullptr;
 }
 
 }  // namespace ddprun::trainer

@@ -14,13 +14,21 @@
 #pragma once
 
 #include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ddprun::trainer {
 
 // Why a graph may not call the operator, as the end of a sentence ("takes the text argument 'filename'"); nullopt if it may.
 std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema);
+
+// Checks the arguments of a call. Throws std::domain_error if the operator's kernel would read outside of them.
+using ArgumentCheck = void (*)(const std::vector<c10::IValue>& arguments);
+
+// Null if the operator's kernel checks its arguments itself.
+ArgumentCheck argument_check_of(const c10::FunctionSchema& schema);
 
 }  // namespace ddprun::trainer

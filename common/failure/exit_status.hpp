@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// By exit code or by signal.
+// A process ends with an exit code or by a signal.
 struct ExitStatus {
   int code = 0;    // the argument of exit(); meaningless if signal is not 0
   int signal = 0;  // the signal that killed it; 0: it exited

@@ -37,7 +37,8 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
 // The arbiter of a round of these two nodes: the one on which both agree, if there is one. It decides if they lose contact.
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings);
 
-// A farewell for the other node of two, if this node has group rank 0. Without it, the other node alone would be no majority.
+// Entrusts this node's guardian with a farewell, if this node has group rank 0 in a round of two. The guardian sends it to the
+// other node when this agent and its workers are dead. Without it, the other node alone would be no majority.
 coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings);
 
 // Sends the release to all nodes. Nodes with a rank get it first, in the order of ranks: so the successors have it if this node

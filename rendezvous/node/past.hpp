@@ -60,7 +60,7 @@ class Past {
   // The process ends. Returns the record that the next process must find instead of the current one, if any. `leads`: this node
   // coordinates.
   std::optional<Record> end(const member_action::JobOver& over, const Record& record, bool leads);
-  // True if the memory is to be removed; valid after end().
+  // True if the caller must delete the record of the old job. Valid after end().
   bool forgets() const { return forgets_; }
 
  private:

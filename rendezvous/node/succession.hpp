@@ -21,8 +21,8 @@
 //
 // The difference from Raft. A Raft server refuses its vote to a candidate with an older log. Here the candidate inherits the
 // newest round from its electors. A voter's Hello comes over the same link before its vote. So a refusal could never happen,
-// and was removed. An uncommitted round takes majorities of itself and of the round before. If so many nodes lack it that it
-// can never be committed, the candidate inherits the round before.
+// and was removed. An election under an uncommitted round takes majorities of that round and of the round before. If so many
+// nodes lack it that it can never be committed, the candidate inherits the round before.
 //
 // Some electors have no connection: the arbiter of a round of two (arbitration.hpp), and a coordinator that is dead by its
 // guardian's farewell or has handed over (farewell.hpp).

@@ -1,4 +1,4 @@
-// Bytes as a NumPy array: the header, and a tensor over the mapped numbers.
+// Reads random bytes as a NumPy file: its header, and a tensor over the mapped numbers.
 #include <ATen/ops/sum.h>
 
 #include "tests/fuzz/file_of_bytes.hpp"

@@ -1,5 +1,5 @@
-// Bytes from a worker, or from an agent, in pieces into the worker channel's decoder: it throws ProtocolError or gives messages
-// that encode to what decodes to the same again. Byte 0 says the direction, byte 1 how long the pieces are.
+// Feeds random bytes in pieces to the decoder of the worker channel. It throws ProtocolError, or returns messages that encode
+// and decode to equal messages. Byte 0 selects the direction (from a worker or from an agent), byte 1 the length of a piece.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Bytes from anybody into the codec: it throws ProtocolError or gives a message that encodes to what decodes to the same again.
+// Decodes random bytes as a message between nodes. The codec throws ProtocolError, or returns a message that encodes and
+// decodes to an equal one.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Members that say anything at any time to a coordinator: it never crashes, releases no rank twice, and always has a deadline
-// in front of it while it leads.
+// Sends any message of a member at any time to a coordinator. It never crashes and never releases a rank twice. While it leads,
+// it always has a deadline in the future.
 #include <cstdlib>
 #include <set>
 

@@ -1,4 +1,4 @@
-// Bytes as a table: train.csv with the columns of a small test.csv.
+// Reads random bytes as train.csv, next to a small valid test.csv.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/tables/csv_file.hpp"
 

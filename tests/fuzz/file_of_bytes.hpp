@@ -1,4 +1,5 @@
-// What the fuzzers of file readers share. A reader opens its file by name, so a fuzzer writes its bytes to a file in memory
+// Functions that the fuzzers of file readers share. A reader opens its file by name, so a fuzzer writes its bytes to a file in
+// memory
 // (/dev/shm) and calls the reader with that name. The reader may return or throw an error of ours; any other exception, a
 // report of a sanitizer, and memory beyond libFuzzer's limit are findings.
 #pragma once
@@ -22,7 +23,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// A folder in memory for the life of the process.
+// A folder in memory, which is removed at the end of the process.
 class Folder {
  public:
   Folder() {
@@ -53,7 +54,7 @@ inline const Folder& folder() {
   return made;
 }
 
-// Runs a reader, whose refusals are right answers.
+// Runs a reader. A ddprun::Error is a right answer, as is a return.
 template <class Read>
 int accepted_or_refused(Read read) {
   try {

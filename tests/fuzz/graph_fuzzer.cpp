@@ -1,4 +1,4 @@
-// Bytes as the text of an exported graph: parsed, and its operators looked up. Nothing is run.
+// Parses random bytes as the text of an exported graph and looks up its operators. The graph does not run.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/exported/graph.hpp"
 

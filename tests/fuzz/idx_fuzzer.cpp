@@ -1,4 +1,4 @@
-// Bytes as an idx file of images or labels, plain or compressed; the first byte chooses.
+// Reads random bytes as an idx file. The first byte selects images or labels, plain or compressed.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/data/idx_file.hpp"
 

@@ -1,5 +1,5 @@
-// Bytes as the manifest of a checkpoint; one that is read encodes to what reads as the same. The manifest's own checksum is put
-// right first, since no mutation would get past it.
+// Reads random bytes as the manifest of a checkpoint. A valid one encodes and decodes to an equal manifest. The fuzzer corrects
+// the checksum of the manifest first, since hardly any mutation would have a valid one.
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/file_of_bytes.hpp"
@@ -12,7 +12,7 @@ using namespace ddprun::trainer;
 namespace {
 
 std::string with_own_checksum(std::string_view text) {
-  constexpr const char* kOwnChecksum = "xxh3_128";  // as manifest.cpp has it
+  constexpr const char* kOwnChecksum = "xxh3_128";  // the same name as in manifest.cpp
   nlohmann::json value = nlohmann::json::parse(text, nullptr, false);
   if (!value.is_object()) return std::string(text);
   value.erase(kOwnChecksum);

@@ -1,5 +1,5 @@
-// Coordinators, candidates and other diallers that say anything at any time to a node: it never crashes, never starts workers
-// twice without having been told that the first are gone, and what it sends can be encoded.
+// Sends any message of a coordinator, a candidate or another node at any time to a node. It never crashes, and starts workers
+// again only after the event that the earlier ones have ended. Everything that it sends can be encoded.
 #include <cstdlib>
 
 #include "rendezvous/node/node.hpp"
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (int i = 0; i < 200 && !over && script.next(step); ++i) {
     now.steady += step.pause;
     now.realtime_ns += step.pause.count() * 1000000;
-    // Links 1 to 3 are those it dialled, in order; the others dialled it.
+    // The node dialled links 1 to 3, in order. Other nodes dialled the rest.
     const bool dialled = step.link <= 3;
     const LinkId link = dialled ? kDialled | step.link : step.link;
     switch (step.kind) {

@@ -1,4 +1,4 @@
-// Bytes as vocab.json and merges.txt, with a byte of 0 between them.
+// Reads random bytes as vocab.json and merges.txt, divided at the first zero byte.
 #include <algorithm>
 
 #include "tests/fuzz/file_of_bytes.hpp"

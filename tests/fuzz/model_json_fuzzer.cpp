@@ -1,4 +1,4 @@
-// Bytes as the model.json of an exported model.
+// Reads random bytes as the model.json of an exported model.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/exported/model_folder.hpp"
 

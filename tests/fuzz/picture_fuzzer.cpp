@@ -1,4 +1,4 @@
-// Bytes as a JPEG or PNG image.
+// Decodes random bytes as a JPEG or PNG image.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/picture_files/decode.hpp"
 

@@ -1,4 +1,4 @@
-// Pieces of tensors in any order and with any place: they become whole tensors, or are refused.
+// Joins pieces of tensors with any order and place. The result is whole tensors or a UsageError.
 #include <ATen/ops/zeros.h>
 
 #include "tests/fuzz/file_of_bytes.hpp"
@@ -7,7 +7,8 @@
 using namespace ddprun;
 using namespace ddprun::trainer;
 
-// Each piece is four bytes: the tensor's name and length, the whole length, the place, the number of elements.
+// Four bytes describe a piece: the tensor's name (and whether it is a piece at all), the length of the whole tensor, the place
+// of the piece in it, and the number of elements.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return fuzz::accepted_or_refused([&] {
     WholeTensors whole;

@@ -1,4 +1,4 @@
-// Bytes as a safetensors file: the list of its tensors, and all of them.
+// Reads random bytes as a safetensors file: first the list of its tensors, then the tensors.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 

@@ -1,4 +1,4 @@
-// Reads a fuzzer's bytes as a script for a machine: each step is a link, a pause, and a frame or a loss of that link.
+// Reads a fuzzer's bytes as a script for a state machine: each step is a link, a pause, and a frame or a loss of that link.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct Step {
   LinkId link = 0;
   milliseconds pause{};
   enum class Kind { kOpen, kClose, kFrame, kTick, kLocal } kind{};
-  std::string_view frame{};  // with its type, without its length
+  std::string_view frame{};  // begins with the type; the length is left out
 };
 
 class Script {

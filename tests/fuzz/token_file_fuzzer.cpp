@@ -1,4 +1,4 @@
-// Bytes as a token file (.bin with or without a header) and as text; the first byte chooses.
+// Reads random bytes as tokens. The first byte selects the kind: .bin with or without a header, or text.
 #include <vector>
 
 #include "tests/fuzz/file_of_bytes.hpp"

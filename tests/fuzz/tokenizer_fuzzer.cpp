@@ -1,4 +1,4 @@
-// Bytes as tokenizer.json, and a text encoded with it.
+// Reads random bytes as tokenizer.json, and encodes a text with it.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 

@@ -77,7 +77,7 @@ def test_links_of_installed_documents_lead_somewhere(build, tmp_path):
     dead = []
     for page in documents.rglob("*.md"):
         if "internals" in page.parts or page.name == "CONTRIBUTING.md":
-            continue  # for readers of the sources
+            continue  # these pages link to source files, which are not installed
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if not re.match(r"\w+:", link) and not os.path.exists(page.parent / link):
                 dead.append(f"{page.relative_to(documents)}: {link}")

@@ -80,7 +80,7 @@ void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
 }
 
 std::string remove_folder(const fs::path& path) {
-  static std::atomic<unsigned> counter{0};  // a folder that could not be removed may still exist under its number
+  static std::atomic<unsigned> counter{0};  // makes the name unique: an earlier folder may have stayed under its number
   const std::string name = path.filename().string();
   fs::path doomed = path;
   std::error_code error;

@@ -140,7 +140,7 @@ Manifest from_json(const json& value, int version) {
   return manifest;
 }
 
-// Returns false if so many elements can't fit into that many bytes.
+// Returns false if a tensor of this shape has more elements than `bytes`, so that a file of that size cannot contain it.
 bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
